@@ -1,0 +1,1 @@
+"""Lakemirror: a read-only copy of Iceberg tables that is always whole."""

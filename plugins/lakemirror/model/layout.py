@@ -1,0 +1,56 @@
+"""Where things lie in a table's folder of the mirror bucket: the only bridge between the two sides."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakemirror.model.table import TableRef
+
+_ORDINAL = re.compile(r"/v(\d+)\.(ready|demoted|marker)\.json$")
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """URIs below `<mirror location>/<namespace>/<table>`."""
+
+    root: str
+
+    @classmethod
+    def of(cls, location: str, table: TableRef) -> TableLayout:
+        return cls(f"{location.rstrip('/')}/{table.folder}")
+
+    @property
+    def ready_folder(self) -> str:
+        return f"{self.root}/_ready/"
+
+    @property
+    def staged_folder(self) -> str:
+        return f"{self.root}/_inprogress/"
+
+    def ready(self, version: int) -> str:
+        return f"{self.ready_folder}v{version}.ready.json"
+
+    def staged(self, version: int) -> str:
+        return f"{self.staged_folder}v{version}.marker.json"
+
+    def plan(self, plan_id: str) -> str:
+        return f"{self.root}/_plan/{plan_id}"
+
+    def ledger(self, plan_id: str) -> str:
+        return f"{self.root}/_ledger/{plan_id}"
+
+    def index(self, digest: str) -> str:
+        return f"{self.root}/_ledger/index/{digest}.parquet"
+
+    def metadata(self, file_name: str) -> str:
+        return f"{self.root}/metadata/{file_name}"
+
+    def further_root(self, name: str) -> str:
+        return f"{self.root}/_roots/{name}"
+
+
+def ordinal(uri: str) -> tuple[int, str] | None:
+    """The version and kind (`ready`, `demoted`, `marker`) that a marker's name claims, or None for other names."""
+    found = _ORDINAL.search(uri)
+    return (int(found.group(1)), found.group(2)) if found else None

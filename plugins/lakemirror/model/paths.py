@@ -1,0 +1,102 @@
+"""Where a source path goes in the mirror: the longest known prefix, cut at a `/`, or a refusal.
+
+Nothing is guessed: a path under no known root, or one that could climb out of its root, is an error that names
+the path and the roots. Relative paths are left as they are. Spellings of one place (`s3`, `s3a`, `s3n`;
+`file:///x`, `file:/x`, `/x`) are the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakemirror.errors import PermanentError
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+
+
+def canonical(uri: str) -> str:
+    """One spelling for every spelling of the same place; relative paths stay relative."""
+    found = _SCHEME.match(uri)
+    if found is None:
+        return f"file://{uri}" if uri.startswith("/") else uri
+    scheme = found.group(1).lower()
+    rest = uri[found.end() - 1 :]
+    if scheme == "file":
+        return f"file:///{rest.lstrip('/')}"
+    return f"{_ALIASES.get(scheme, scheme)}:{rest}"
+
+
+def is_relative(uri: str) -> bool:
+    return _SCHEME.match(uri) is None and not uri.startswith("/")
+
+
+def is_below(uri: str, root: str) -> bool:
+    """True if `uri` lies inside `root`, by whole path segments and without climbing out of it."""
+    inside, outside = canonical(uri), canonical(root).rstrip("/") + "/"
+    return inside.startswith(outside) and ".." not in inside[len(outside) :].split("/")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMap:
+    """Source roots and their places in the mirror, the longest first."""
+
+    rules: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, rules: Mapping[str, str]) -> PrefixMap:
+        known = {canonical(source).rstrip("/"): target.rstrip("/") for source, target in rules.items()}
+        return cls(tuple(sorted(known.items(), key=lambda rule: (-len(rule[0]), rule[0]))))
+
+    def find(self, path: str) -> str | None:
+        """The mirror's path, or None if no root holds it."""
+        if is_relative(path):
+            return path
+        place = canonical(path)
+        for source, target in self.rules:
+            if place == source:
+                return target
+            if place.startswith(source + "/"):
+                rest = place[len(source) + 1 :]
+                segments = rest.split("/")
+                if ".." in segments or "." in segments:
+                    raise PermanentError(
+                        "map path", path, "the path climbs by . or ..", "the source's metadata is broken"
+                    )
+                return f"{target}/{rest}"
+        return None
+
+    def map(self, path: str) -> str:
+        """The mirror's path; fails closed for a path under an unknown root."""
+        mapped = self.find(path)
+        if mapped is None:
+            roots = ", ".join(source for source, _ in self.rules)
+            raise PermanentError(
+                "map path",
+                path,
+                f"the file lies under no known root (known: {roots})",
+                "add its root to source.roots in the configuration",
+            )
+        return mapped
+
+    def mentions_source(self, text: str) -> bool:
+        """True if a free text (a property value, say) holds a path of the source."""
+        places = (source for source, _ in self.rules)
+        return any(spelling in text for place in places for spelling in _spellings(place))
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.rules).encode()).hexdigest()[:16]
+
+
+def _spellings(place: str) -> Iterable[str]:
+    if place.startswith("file:///"):
+        path = place[len("file://") :]
+        return (path,)
+    if place.startswith("s3:"):
+        return (place, "s3a" + place[2:], "s3n" + place[2:])
+    return (place,)

@@ -1,0 +1,262 @@
+"""What each command answers: small frozen values with one JSON form and one text form.
+
+The JSON keys are fixed interfaces. Versions are integers, snapshot ids are strings, times are ISO-8601 UTC,
+what does not exist yet is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from lakemirror.model.table import TableRef
+
+Lane = Literal["none", "task", "spark"]
+SourceState = Literal["ok", "dropped", "unreachable"]
+MirrorState = Literal["ok", "missing", "foreign"]
+
+VERBS = ("get", "head", "list", "put", "copy", "delete")
+SIDES = ("source", "mirror")
+STAGES = ("detect", "plan", "copy", "rewrite", "verify", "publish")
+
+
+def iso(moment: datetime | None) -> str | None:
+    """ISO-8601 in UTC with millisecond precision, or null."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def human_bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _id(snapshot_id: int | None) -> str | None:
+    return None if snapshot_id is None else str(snapshot_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """What a run would do: the dry run's answer, and the first part of the real one's."""
+
+    table: TableRef
+    from_version: int | None
+    to_snapshot_id: int | None
+    files: int
+    bytes: int
+    manifest_lists_read: int
+    manifests_read: int
+    manifests_reused: int
+    lane: Lane
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "table": str(self.table), "ok": True, "to_snapshot_id": _id(self.to_snapshot_id)}
+
+    def report(self) -> list[str]:
+        if self.lane == "none":
+            return [f"{self.table}: nothing to do, the mirror's newest version is v{self.from_version}"]
+        start = "nothing" if self.from_version is None else f"v{self.from_version}"
+        return [
+            f"{self.table}: from {start} to snapshot {self.to_snapshot_id}",
+            f"copy {self.files} files, {human_bytes(self.bytes)}, in lane {self.lane}",
+            f"read {self.manifest_lists_read} manifest lists and {self.manifests_read} manifests, "
+            f"reuse {self.manifests_reused} manifests",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    manifests: int = 0
+    manifest_lists: int = 0
+    delete_files: int = 0
+    puffins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What one stage of a run did; stages that find their work done already say so with zeros."""
+
+    table: TableRef
+    stage: str
+    plan_uri: str
+    seconds: float
+    files: int = 0
+    bytes: int = 0
+    skipped_files: int = 0
+    rewritten: Rewritten = field(default_factory=Rewritten)
+    requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "table": str(self.table), "ok": True}
+
+    def report(self) -> list[str]:
+        lines = [f"{self.table}: {self.stage} took {self.seconds:.1f} s"]
+        if self.stage == "rewrite":
+            lines.append(
+                f"rewrote {self.rewritten.manifests} manifests, {self.rewritten.manifest_lists} manifest lists, "
+                f"{self.rewritten.delete_files} delete files"
+            )
+        else:
+            lines.append(f"{self.files} files, {human_bytes(self.bytes)}, {self.skipped_files} were there already")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """Whether there is anything to do, and by which lane."""
+
+    table: TableRef
+    lane: Lane
+    from_version: int | None
+    version: int | None
+    snapshot_id: int | None
+    files_at_most: int
+    plan_uri: str | None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        if self.lane == "none":
+            return f"{self.table}: nothing to do, the mirror's newest version is v{self.from_version}"
+        start = "nothing" if self.from_version is None else f"v{self.from_version}"
+        return (
+            f"{self.table}: from {start} to v{self.version} (snapshot {self.snapshot_id}), "
+            f"at most {self.files_at_most} files, lane {self.lane}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorResult:
+    """What detect … publish did."""
+
+    table: TableRef
+    version: int | None
+    snapshot_id: int | None
+    lane: Lane
+    copied_files: int = 0
+    copied_bytes: int = 0
+    skipped_files: int = 0
+    rewritten: Rewritten = field(default_factory=Rewritten)
+    requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    marker: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        requests = {side: {verb: self.requests.get(side, {}).get(verb, 0) for verb in VERBS} for side in SIDES}
+        seconds = {stage: round(self.seconds.get(stage, 0.0), 3) for stage in (*STAGES, "total")}
+        return {
+            **asdict(self),
+            "table": str(self.table),
+            "ok": True,
+            "snapshot_id": _id(self.snapshot_id),
+            "requests": requests,
+            "seconds": seconds,
+            "left_out": list(self.left_out),
+        }
+
+    def report(self) -> list[str]:
+        if self.lane == "none":
+            return [f"{self.table}: nothing to do, the mirror's newest version is v{self.version}"]
+        stages = ", ".join(f"{name} {spent:.1f}" for name, spent in self.seconds.items() if name != "total")
+        lines = [
+            f"{self.table}: published v{self.version} (snapshot {self.snapshot_id}) in lane {self.lane}",
+            f"copied {self.copied_files} files, {human_bytes(self.copied_bytes)}; "
+            f"{self.skipped_files} were there already",
+            f"rewrote {self.rewritten.manifests} manifests, {self.rewritten.manifest_lists} manifest lists, "
+            f"{self.rewritten.delete_files} delete files",
+            f"took {self.seconds.get('total', 0.0):.1f} s ({stages})",
+        ]
+        return lines + [f"left out: {what}" for what in self.left_out]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowResult:
+    """What the follower did: `committed` is false when the mirror was at the newest marker already."""
+
+    table: TableRef
+    version: int | None
+    snapshot_id: int | None
+    committed: bool
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "table": str(self.table),
+            "ok": True,
+            "version": self.version,
+            "snapshot_id": _id(self.snapshot_id),
+            "committed": self.committed,
+            "seconds": {"total": round(self.seconds.get("total", 0.0), 3)},
+        }
+
+    def report(self) -> list[str]:
+        if self.version is None:
+            return [f"{self.table}: nothing to do, no version is ready"]
+        if not self.committed:
+            return [f"{self.table}: nothing to do, the mirror is at v{self.version}"]
+        took = self.seconds.get("total", 0.0)
+        return [f"{self.table}: mirror moved to v{self.version} (snapshot {self.snapshot_id}) in {took:.1f} s"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusResult:
+    """Where a table stands. `epoch` is the source table's UUID as the newest marker has it."""
+
+    table: TableRef
+    epoch: str | None
+    source_state: SourceState | None
+    source_snapshot_id: int | None
+    source_committed_at: datetime | None
+    mirror_state: MirrorState
+    mirror_version: int | None
+    mirror_snapshot_id: int | None
+    visible_at: datetime | None
+    lag_s: float | None
+    backlog_files: int | None
+    backlog_bytes: int | None
+    ready: tuple[int, ...]
+    in_progress: tuple[int, ...]
+    level: str | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Something a person or a script should look at: exit code 3."""
+        return self.mirror_state != "ok" or self.source_state in ("dropped", "unreachable") or bool(self.backlog)
+
+    @property
+    def backlog(self) -> bool:
+        return self.source_state == "ok" and self.lag_s is not None and self.lag_s > 0
+
+    def as_json(self) -> dict[str, Any]:
+        source = None
+        if self.source_state is not None:
+            source = {
+                "snapshot_id": _id(self.source_snapshot_id),
+                "committed_at": iso(self.source_committed_at),
+                "state": self.source_state,
+            }
+        return {
+            "table": str(self.table),
+            "ok": True,
+            "epoch": self.epoch,
+            "source": source,
+            "mirror": {
+                "version": self.mirror_version,
+                "snapshot_id": _id(self.mirror_snapshot_id),
+                "visible_at": iso(self.visible_at),
+                "state": self.mirror_state,
+            },
+            "lag_s": None if self.lag_s is None else round(self.lag_s, 3),
+            "backlog_files": self.backlog_files,
+            "backlog_bytes": self.backlog_bytes,
+            "level": self.level,
+            "markers": {"ready": list(self.ready), "in_progress": list(self.in_progress)},
+        }

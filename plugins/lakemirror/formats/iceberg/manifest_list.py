@@ -1,0 +1,83 @@
+"""Manifest lists: which manifests make up a snapshot, and the same list with paths and lengths of the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg import avro
+from lakemirror.formats.iceberg.avro_walk import Malformed, Record, splice, walk, write_bytes, write_long
+
+PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
+WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRef:
+    """A manifest as a list names it; counts are None where an old writer left them out."""
+
+    path: str
+    length: int
+    has_deletes: bool
+    added_files: int | None
+    existing_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredManifest:
+    path: str
+    length: int
+
+
+def read(data: bytes, uri: str) -> tuple[ManifestRef, ...]:
+    """All manifests of a list, in its order; any damage is an error, never an empty answer."""
+    file = avro.parse(data, uri)
+    return tuple(_ref(record, uri) for block in file.blocks for record in _records(file, block, uri))
+
+
+def rewrite(data: bytes, uri: str, manifests: Mapping[str, MirroredManifest]) -> bytes:
+    """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed."""
+    file = avro.parse(data, uri)
+    blocks = []
+    for block in file.blocks:
+        edits: list[tuple[int, int, bytes]] = []
+        for record in _records(file, block, uri):
+            mirrored = manifests.get(record[PATH].value)
+            if mirrored is None:
+                raise PermanentError(
+                    "rewrite manifest list", uri, f"{record[PATH].value} was not rewritten", "report this"
+                )
+            path, length = record[PATH], record[LENGTH]
+            edits += sorted(
+                [
+                    (path.start, path.end, write_bytes(mirrored.path.encode())),
+                    (length.start, length.end, write_long(mirrored.length)),
+                ]
+            )
+        blocks.append(avro.Block(block.count, splice(block.data, edits)))
+    return avro.assemble(file, blocks)
+
+
+def _records(file: avro.AvroFile, block: avro.Block, uri: str) -> Iterator[Record]:
+    try:
+        for record in walk(file.schema, block.data, block.count, WANTED):
+            if PATH not in record or LENGTH not in record:
+                raise Malformed("an entry has no path or no length")
+            yield record
+    except (Malformed, KeyError, TypeError, RecursionError) as err:
+        raise PermanentError(
+            "read manifest list", uri, f"not readable ({err})", "the source's file is damaged; nothing was published"
+        ) from err
+
+
+def _ref(record: Record, uri: str) -> ManifestRef:
+    def value(field_id: int) -> Any:
+        return record[field_id].value if field_id in record else None
+
+    if value(KEY_METADATA) is not None:
+        raise UnsupportedError(
+            "read manifest list", uri, f"{value(PATH)} is encrypted", "encrypted tables are not mirrored"
+        )
+    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, value(ADDED_FILES), value(EXISTING_FILES))

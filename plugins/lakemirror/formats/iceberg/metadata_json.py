@@ -1,0 +1,192 @@
+"""Table metadata: what a version of the source is, and the metadata.json the mirror shows for it.
+
+The mirror's file is a pure function of the source's metadata, the prefix map, the version number, the retained
+snapshots and the property overrides. Fields it does not know are kept. What cannot be mirrored yet is refused by name
+before anything is written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.model.paths import PrefixMap
+
+MAX_METADATA_BYTES = 1 << 28
+PIN_PREFIX = "lakemirror-pin-"
+VERSION_PROPERTY = "lakemirror.version"
+SNAPSHOT_PROPERTY = "lakemirror.source-snapshot-id"
+PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
+_NAMESPACE = uuid.UUID("5b0f9d8e-3c1a-4f57-9d5b-8f2b6d0c7a11")
+
+Json = dict[str, Any]
+
+
+def parse(data: bytes, uri: str) -> Json:
+    """The metadata as JSON, unpacked if it is gzip'ed; any damage is an error that names the file."""
+    try:
+        if data[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(MAX_METADATA_BYTES + 1)
+        if len(data) > MAX_METADATA_BYTES:
+            raise ValueError(f"more than {MAX_METADATA_BYTES} bytes")
+        metadata = json.loads(data)
+    except (ValueError, EOFError, OSError, RecursionError) as err:
+        raise PermanentError("read metadata", uri, f"not readable ({err})", "the file is damaged") from err
+    if not isinstance(metadata, dict) or "format-version" not in metadata:
+        raise PermanentError("read metadata", uri, "not Iceberg table metadata", "the catalog points at a wrong file")
+    return metadata
+
+
+def refuse_unsupported(metadata: Json, subject: str) -> None:
+    """Stop, by name, at whatever this version cannot mirror exactly."""
+    version = metadata["format-version"]
+    if version != 2:
+        hint = "upgrade the table to v2 on the source" if version == 1 else "v3 comes in a later version of Lakemirror"
+        raise UnsupportedError("detect", subject, f"format version {version} is not supported", hint)
+    properties = metadata.get("properties") or {}
+    if metadata.get("encryption-keys") or any(key.startswith("encryption.") for key in properties):
+        raise UnsupportedError("detect", subject, "the table is encrypted", "encrypted tables are not mirrored")
+    for snapshot in snapshots(metadata).values():
+        if "manifest-list" not in snapshot:
+            raise UnsupportedError(
+                "detect",
+                subject,
+                f"snapshot {snapshot['snapshot-id']} has no manifest list",
+                "rewrite it on the source",
+            )
+        if snapshot.get("key-id") is not None:
+            raise UnsupportedError("detect", subject, "the table is encrypted", "encrypted tables are not mirrored")
+
+
+def snapshots(metadata: Json) -> dict[int, Json]:
+    return {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or ()}
+
+
+def current_snapshot_id(metadata: Json) -> int | None:
+    current = metadata.get("current-snapshot-id")
+    return None if current in (None, -1) else int(current)
+
+
+def refs(metadata: Json) -> dict[str, Json]:
+    """Branches and tags but our own pins; `main` is there whenever the table has a snapshot."""
+    named = {name: ref for name, ref in (metadata.get("refs") or {}).items() if not name.startswith(PIN_PREFIX)}
+    current = current_snapshot_id(metadata)
+    if current is not None:
+        named.setdefault("main", {"snapshot-id": current, "type": "branch"})
+    return named
+
+
+def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str, int]]:
+    """Paths and sizes of the statistics files of the retained snapshots."""
+    kept = set(retained)
+    return [
+        (entry["statistics-path"], entry["file-size-in-bytes"])
+        for section in ("statistics", "partition-statistics")
+        for entry in metadata.get(section) or ()
+        if entry["snapshot-id"] in kept
+    ]
+
+
+def at(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMetadata:
+    """The mirror's metadata.json: its bytes, its file name, and what of the source it leaves out."""
+
+    data: bytes
+    file_name: str
+    left_out: tuple[str, ...]
+
+
+def for_mirror(
+    source: Json, paths: PrefixMap, version: int, head: int | None, retained: Iterable[int]
+) -> MirrorMetadata:
+    """The metadata of version `version`, with `head` as main and only the retained snapshots."""
+    kept = set(retained)
+    left_out: list[str] = []
+    mirror = dict(source)
+    mirror["location"] = paths.map(source["location"])
+    mirror["current-snapshot-id"] = -1 if head is None else head
+    mirror["snapshots"] = [
+        _snapshot(snapshot, paths, left_out)
+        for snapshot in source.get("snapshots") or ()
+        if snapshot["snapshot-id"] in kept
+    ]
+    mirror["refs"] = _refs(source, head, kept)
+    mirror["snapshot-log"] = _snapshot_log(source, head, kept)
+    mirror["metadata-log"] = []
+    for section in ("statistics", "partition-statistics"):
+        if section in source:
+            mirror[section] = [
+                {**entry, "statistics-path": paths.map(entry["statistics-path"])}
+                for entry in source[section]
+                if entry["snapshot-id"] in kept
+            ]
+    mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, left_out)
+    data = json.dumps(mirror, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+    return MirrorMetadata(data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(left_out))
+
+
+def _snapshot(snapshot: Json, paths: PrefixMap, left_out: list[str]) -> Json:
+    summary = {}
+    for key, value in (snapshot.get("summary") or {}).items():
+        if paths.mentions_source(str(value)):
+            left_out.append(f"summary {key} of snapshot {snapshot['snapshot-id']}: it holds a source path")
+        else:
+            summary[key] = value
+    mapped = {**snapshot, "manifest-list": paths.map(snapshot["manifest-list"])}
+    return {**mapped, "summary": summary} if "summary" in snapshot else mapped
+
+
+def _refs(source: Json, head: int | None, kept: set[int]) -> Json:
+    named = {name: ref for name, ref in refs(source).items() if ref["snapshot-id"] in kept}
+    if head is None:
+        named.pop("main", None)
+    else:
+        named["main"] = {**(refs(source).get("main") or {"type": "branch"}), "snapshot-id": head}
+    return named
+
+
+def _snapshot_log(source: Json, head: int | None, kept: set[int]) -> list[Json]:
+    """The part of the source's log that tells of retained snapshots, ending at the head."""
+    log = [entry for entry in source.get("snapshot-log") or () if entry["snapshot-id"] in kept]
+    while log and log[-1]["snapshot-id"] != head:
+        log.pop()
+    if not log and head is not None:
+        log = [{"snapshot-id": head, "timestamp-ms": snapshots(source)[head]["timestamp-ms"]}]
+    return log
+
+
+def _properties(
+    source: Mapping[str, str], paths: PrefixMap, version: int, head: int | None, left_out: list[str]
+) -> dict[str, str]:
+    properties = {}
+    for key, value in source.items():
+        if key in PATH_PROPERTIES:
+            properties[key] = paths.map(value)
+        elif paths.mentions_source(value):
+            left_out.append(f"property {key}: it holds a source path")
+        else:
+            properties[key] = value
+    properties.update(SAFE_PROPERTIES)
+    properties[VERSION_PROPERTY] = str(version)
+    if head is not None:
+        properties[SNAPSHOT_PROPERTY] = str(head)
+    return properties
+
+
+def fingerprint_fields(metadata: Json) -> Json:
+    """What a reader of the mirror could tell apart: all but pins, logs of files and the time of the last write."""
+    ignored = ("metadata-log", "last-updated-ms", "snapshot-log", "refs")
+    return {**{key: value for key, value in metadata.items() if key not in ignored}, "refs": refs(metadata)}

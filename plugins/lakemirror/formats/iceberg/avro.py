@@ -7,12 +7,12 @@ absurd ends in a PermanentError that names it, in bounded memory. Codecs: null a
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.avro_walk import Malformed, read_long, write_long
@@ -51,7 +51,7 @@ def parse(data: bytes, uri: str) -> AvroFile:
     """Take an Avro object file apart; `uri` is for error messages only."""
     try:
         return _parse(data, uri)
-    except (Malformed, IndexError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as err:
+    except (Malformed, IndexError, IsalError, UnicodeDecodeError, json.JSONDecodeError) as err:
         raise PermanentError(
             "read avro", uri, f"not a whole Avro file ({err})", "the source's file is damaged; nothing was published"
         ) from err

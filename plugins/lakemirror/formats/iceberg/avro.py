@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
@@ -21,6 +21,8 @@ MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 MAX_BLOCK_BYTES = 1 << 30
 _LEVEL = 1
+# isal's stubs declare IsalError as a value, though it is a class
+_DAMAGED = (Malformed, cast(type[Exception], IsalError), UnicodeDecodeError, json.JSONDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def parse(data: bytes, uri: str) -> AvroFile:
     """Take an Avro object file apart; `uri` is for error messages only."""
     try:
         return _parse(data, uri)
-    except (Malformed, IndexError, IsalError, UnicodeDecodeError, json.JSONDecodeError) as err:
+    except _DAMAGED as err:
         raise PermanentError(
             "read avro", uri, f"not a whole Avro file ({err})", "the source's file is damaged; nothing was published"
         ) from err

@@ -1,0 +1,144 @@
+"""The Iceberg SQL catalog (SQLite, PostgreSQL): pointers read and moved by single statements.
+
+The tables are those of pyiceberg's SqlCatalog and Iceberg's JdbcCatalog; pyiceberg makes them where they are missing.
+On the source side nothing is ever written, not even an empty database file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.model.table import TableRef
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+_WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_HEAD = f"SELECT metadata_location FROM iceberg_tables WHERE {_WHERE}"
+_SWAP = (
+    "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old "
+    f"WHERE {_WHERE} AND metadata_location = :old"
+)
+_REGISTER = (
+    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
+    "VALUES (:catalog, :namespace, :name, :new)"
+)
+_LIST = "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = :catalog ORDER BY 1, 2"
+
+
+class _NoCatalogYetError(PermanentError):
+    """The database has no catalog tables, or there is no database."""
+
+
+class SqlCatalog:
+    """Both ports over one database; `name` is the catalog name inside it.
+
+    A mirror `may_be_new`: a database without catalog tables is then an empty catalog, made by the first register.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, may_be_new: bool = False) -> None:
+        self._name = name
+        self._may_be_new = may_be_new
+        self._properties = dict(properties)
+        self._engine: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"SqlCatalog({self._name!r})"
+
+    def head(self, table: TableRef) -> str | None:
+        rows = self._select("read head", str(table), _HEAD, self._key(table))
+        return str(rows[0][0]) if rows else None
+
+    def tables(self) -> tuple[TableRef, ...]:
+        rows = self._select("list tables", self._name, _LIST, {"catalog": self._name})
+        return tuple(TableRef(tuple(namespace.split(".")), name) for namespace, name in rows)
+
+    def register(self, table: TableRef, metadata_uri: str) -> None:
+        from sqlalchemy.exc import IntegrityError
+
+        self._ensure_namespace(table)
+        try:
+            with self._connection("register", str(table)) as connection:
+                connection.execute(_text(_REGISTER), {**self._key(table), "new": metadata_uri})
+        except IntegrityError as err:
+            raise LostRaceError("register", str(table), "somebody registered it first", "run again") from err
+
+    def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
+        values = {**self._key(table), "old": expected, "new": metadata_uri}
+        with self._connection("commit", str(table)) as connection:
+            moved = connection.execute(_text(_SWAP), values).rowcount
+        if moved != 1:
+            raise LostRaceError(
+                "commit", str(table), f"head moved (want {expected}, got {self.head(table)})", "run again: it re-plans"
+            )
+
+    def _select(self, op: str, subject: str, statement: str, values: Mapping[str, str]) -> list[Any]:
+        try:
+            with self._connection(op, subject) as connection:
+                return list(connection.execute(_text(statement), values).all())
+        except _NoCatalogYetError:
+            if self._may_be_new:
+                return []
+            raise
+
+    def _key(self, table: TableRef) -> dict[str, str]:
+        return {"catalog": self._name, "namespace": ".".join(table.namespace), "name": table.name}
+
+    @contextmanager
+    def _connection(self, op: str, subject: str) -> Iterator[Connection]:
+        from sqlalchemy import inspect
+        from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+        engine = self._connect(op)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except DBAPIError as err:
+            cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
+            try:
+                is_catalog = inspect(engine).has_table("iceberg_tables")
+            except OperationalError:
+                is_catalog = True
+            if not is_catalog:
+                raise _NoCatalogYetError(
+                    op, subject, f"the database of catalog {self._name} has no Iceberg tables", "check catalog.uri"
+                ) from err
+            raise TransientError(
+                op, subject, f"the database of catalog {self._name} did not answer ({cause}: {err.orig})", "run again"
+            ) from err
+
+    def _connect(self, op: str) -> Engine:
+        from sqlalchemy import create_engine
+        from sqlalchemy.engine import make_url
+
+        if self._engine is None:
+            url = make_url(self._properties["uri"])
+            if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+                raise _NoCatalogYetError(
+                    op, f"catalog {self._name}", "its database file does not exist", "check catalog.uri, or create it"
+                )
+            self._engine = create_engine(url, pool_pre_ping=True)
+        return self._engine
+
+    def _ensure_namespace(self, table: TableRef) -> None:
+        """Namespace and catalog tables are made by pyiceberg: it owns their shape."""
+        from pyiceberg.catalog.sql import SqlCatalog as PyicebergCatalog
+
+        uri = self._properties["uri"]
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        catalog = PyicebergCatalog(self._name, **self._properties)
+        catalog.create_namespace_if_not_exists(table.namespace)
+        catalog.close()
+
+
+def _text(statement: str) -> Any:
+    from sqlalchemy import text
+
+    return text(statement)

@@ -1,0 +1,122 @@
+"""Assemble: run the rewriting stages in order and write the version's metadata.json and index.
+
+Manifests before lists, lists before metadata: nothing is written that names what is not there yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.errors import PermanentError
+from lakemirror.formats.iceberg import metadata_json
+from lakemirror.formats.iceberg.manifest_list import MirroredManifest
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.results import Rewritten
+from lakemirror.replicate.change import Change
+from lakemirror.replicate.detect import read_metadata
+from lakemirror.replicate.index import ROWS, VersionIndex
+from lakemirror.replicate.plan import Plan
+from lakemirror.replicate.rewrite import (
+    REWRITTEN_DELETES,
+    REWRITTEN_MANIFESTS,
+    RewriteDeletes,
+    RewriteManifests,
+    put_or_adopt,
+    rewrite_list,
+)
+from lakemirror.replicate.stage import Engine, Requests, StageContext, requests_of, sum_requests
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.wrappers.count import CountingStore
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A version whose files are all in the mirror: what its marker will say."""
+
+    metadata_uri: str
+    metadata_sha256: str
+    manifest_list_uri: str | None
+    manifest_count: int
+    index_uri: str
+    index_sha256: str
+    closure_digest: str
+    sequence_number: int
+    committed_at_ms: int
+    rewritten: Rewritten
+    left_out: tuple[str, ...]
+    requests: Requests
+
+
+def assemble(
+    change: Change,
+    plan: Plan,
+    context: StageContext,
+    engine: Engine,
+    layout: TableLayout,
+    progress: Callable[[int, int], None] | None = None,
+) -> Assembled:
+    """Rewrite what is new and write the version's metadata; `assembled.json` comes last."""
+    source, mirror = CountingStore(context.source), CountingStore(context.mirror)
+    deletes = engine.run(RewriteDeletes(context), plan.rows("delete"), REWRITTEN_DELETES)
+    fact_uris = (*deletes["fact_uri"].to_pylist(), *(segment.uri for segment in plan.of("fact")))
+    added = change.rows("added")
+    rewritten = engine.run(RewriteManifests(context, fact_uris), added, REWRITTEN_MANIFESTS, progress)
+    index = _index(change, rewritten)
+    mirrored = {
+        row["source"]: MirroredManifest(row["target"], row["target_length"]) for row in index.manifests.to_pylist()
+    }
+    for _, list_uri in change.new_lists:
+        rewrite_list(source, mirror, list_uri, change.paths.map(list_uri), mirrored)
+    metadata = read_metadata(source, change.source_metadata_location)
+    document = metadata_json.for_mirror(metadata, change.paths, change.version, change.head, change.retained)
+    metadata_uri = layout.metadata(document.file_name)
+    put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
+    index_uri, index_sha256 = index.save(mirror, layout)
+    snapshot = metadata_json.snapshots(metadata).get(change.head) if change.head is not None else None
+    assembled = Assembled(
+        metadata_uri=metadata_uri,
+        metadata_sha256=hashlib.sha256(document.data).hexdigest(),
+        manifest_list_uri=None if snapshot is None else change.paths.map(snapshot["manifest-list"]),
+        manifest_count=sum(change.head in row for row in index.manifests["snapshots"].to_pylist()),
+        index_uri=index_uri,
+        index_sha256=index_sha256,
+        closure_digest=index.closure_digest(),
+        sequence_number=0 if snapshot is None else int(snapshot.get("sequence-number", 0)),
+        committed_at_ms=int(metadata["last-updated-ms"]),
+        rewritten=Rewritten(added.num_rows, len(change.new_lists), sum(deletes["files"].to_pylist())),
+        left_out=document.left_out,
+        requests=sum_requests(
+            [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
+        ),
+    )
+    context.mirror.put(f"{context.plan_uri}/assembled.json", json.dumps(asdict(assembled)).encode(), Overwrite())
+    return assembled
+
+
+def load(store: ObjectStore, plan_uri: str) -> Assembled:
+    uri = f"{plan_uri}/assembled.json"
+    try:
+        document: dict[str, Any] = json.loads(store.get(uri).data)
+    except ObjectNotFound as err:
+        raise PermanentError("publish", uri, "the version was not assembled", "run rewrite_metadata first") from err
+    document["rewritten"] = Rewritten(**document["rewritten"])
+    document["left_out"] = tuple(document["left_out"])
+    return Assembled(**document)
+
+
+def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
+    lengths = dict(zip(rewritten["source"].to_pylist(), rewritten["target_length"].to_pylist(), strict=True))
+    rows = []
+    for row in change.rows("added", "reused").to_pylist():
+        length = row["target_length"] if row["state"] == "reused" else lengths.get(row["source"])
+        if length is None:
+            raise PermanentError("rewrite", row["source"], "a manifest was planned but not rewritten", "report this")
+        rows.append({**{name: row[name] for name in ROWS.names}, "target_length": length})
+    statistics = change.known_statistics | {path for path, _ in change.statistics}
+    return VersionIndex(pa.Table.from_pylist(rows, ROWS), frozenset(change.retained), frozenset(statistics))

@@ -1,0 +1,97 @@
+"""A change: what must happen to bring the mirror from its newest version to the source's head.
+
+It is made by `detect`, kept as one Parquet object next to the table, and read by every later stage; all of it is a
+function of the source's metadata, the newest marker and the prefix map, so a retry finds the same plan id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.paths import PrefixMap
+from lakemirror.model.results import Lane
+from lakemirror.model.table import TableRef
+from lakemirror.replicate import segments
+from lakemirror.storage.port import ObjectStore, Overwrite
+
+LAYOUT_VERSION = 1
+
+# state: added (rewrite it), reused (the mirror has it), removed (only the mirror's newest version has it)
+MANIFESTS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("source_length", pa.int64(), nullable=False),
+        pa.field("target_length", pa.int64()),
+        pa.field("has_deletes", pa.bool_(), nullable=False),
+        pa.field("has_existing", pa.bool_(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("snapshots", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of the mirror, from marker `from_version` to version `version`."""
+
+    table: TableRef
+    plan_id: str
+    epoch: str
+    version: int
+    from_version: int | None
+    parent_checksum: str | None
+    source_metadata_location: str
+    source_fingerprint: str
+    head: int | None
+    retained: tuple[int, ...]
+    referenced: tuple[int, ...]
+    new_lists: tuple[tuple[int, str], ...]
+    statistics: tuple[tuple[str, int], ...]
+    known_statistics: frozenset[str]
+    files_at_most: int
+    lane: Lane
+    rules: tuple[tuple[str, str], ...]
+    manifests: pa.Table
+
+    @property
+    def paths(self) -> PrefixMap:
+        return PrefixMap(self.rules)
+
+    def rows(self, *states: str) -> pa.Table:
+        return self.manifests.filter(pa.compute.is_in(self.manifests["state"], pa.array(states)))
+
+    def save(self, store: ObjectStore, layout: TableLayout) -> str:
+        """Write the change below its plan folder, whose URI is given back."""
+        plan_uri = layout.plan(self.plan_id)
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("manifests", "table")}
+        fields["known_statistics"] = sorted(self.known_statistics)
+        document = json.dumps({**fields, "table": str(self.table)})
+        table = self.manifests.replace_schema_metadata({b"lakemirror.change": document.encode()})
+        store.put(f"{plan_uri}/change.parquet", segments.encode(table), Overwrite())
+        return plan_uri
+
+
+def load(store: ObjectStore, plan_uri: str) -> Change:
+    table = segments.read(store, f"{plan_uri}/change.parquet")
+    document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
+    document["table"] = TableRef.parse(document["table"])
+    document["known_statistics"] = frozenset(document["known_statistics"])
+    for name in ("retained", "referenced"):
+        document[name] = tuple(document[name])
+    for name in ("new_lists", "statistics", "rules"):
+        document[name] = tuple(tuple(item) for item in document[name])
+    return Change(**document, manifests=table.replace_schema_metadata(None))
+
+
+def plan_id_of(facts: Mapping[str, Any]) -> str:
+    """The name of a plan: equal facts, equal name, on every machine and every retry."""
+    text = json.dumps({**facts, "layout": LAYOUT_VERSION}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -1,0 +1,76 @@
+"""The small index that each published version keeps: the manifests its refs hold, as they lie in the mirror.
+
+With it the next run knows what is new and what is gone without reading a single old manifest or list, and without
+asking the source, which may have expired them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakemirror.errors import PermanentError
+from lakemirror.model.layout import TableLayout
+from lakemirror.replicate import segments
+from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
+
+ROWS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("source_length", pa.int64(), nullable=False),
+        pa.field("target_length", pa.int64(), nullable=False),
+        pa.field("has_deletes", pa.bool_(), nullable=False),
+        pa.field("snapshots", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionIndex:
+    """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds."""
+
+    manifests: pa.Table
+    mirrored: frozenset[int]
+    statistics: frozenset[str]
+
+    @classmethod
+    def empty(cls) -> VersionIndex:
+        return cls(ROWS.empty_table(), frozenset(), frozenset())
+
+    @property
+    def referenced(self) -> frozenset[int]:
+        """The snapshots whose manifests the index holds."""
+        return frozenset(one for row in self.manifests["snapshots"].to_pylist() for one in row)
+
+    def closure_digest(self) -> str:
+        """One hash over every manifest of the version, in the order of their mirror paths."""
+        rows = zip(self.manifests["target"].to_pylist(), self.manifests["target_length"].to_pylist(), strict=True)
+        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
+
+    def save(self, store: ObjectStore, layout: TableLayout) -> tuple[str, str]:
+        """Write the index under its own hash; gives back its URI and that hash."""
+        document = {"mirrored": sorted(self.mirrored), "statistics": sorted(self.statistics)}
+        table = self.manifests.sort_by("source").replace_schema_metadata(
+            {b"lakemirror.index": json.dumps(document).encode()}
+        )
+        data = segments.encode(table)
+        digest = hashlib.sha256(data).hexdigest()
+        uri = layout.index(digest)
+        with suppress(ConditionFailed):  # named by its own hash: what is there is the same
+            store.put(uri, data, Create())
+        return uri, digest
+
+
+def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
+    data = store.get(uri).data
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise PermanentError("read index", uri, f"its hash is not {sha256}", "it was altered; restore it")
+    table = segments.decode(data, uri)
+    document = json.loads((table.schema.metadata or {})[b"lakemirror.index"])
+    rows = table.replace_schema_metadata(None)
+    return VersionIndex(rows, frozenset(document["mirrored"]), frozenset(document["statistics"]))

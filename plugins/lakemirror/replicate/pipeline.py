@@ -1,0 +1,121 @@
+"""The way of a commit: detect, plan, copy, rewrite, stage, verify, publish. The order, and nothing else.
+
+Every stage can be killed anywhere and run again; it finds what earlier tries completed and gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakemirror import bridge
+from lakemirror.errors import PermanentError
+from lakemirror.formats.iceberg.metadata_json import at
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.marker import Marker
+from lakemirror.replicate import assemble as assembling
+from lakemirror.replicate import plan as planning
+from lakemirror.replicate.assemble import Assembled
+from lakemirror.replicate.change import Change
+from lakemirror.replicate.copy import COPIED, CopySegments
+from lakemirror.replicate.plan import Plan
+from lakemirror.replicate.stage import Engine, Progress, Requests, StageContext, requests_of
+from lakemirror.replicate.verify import Sampling, verify_l0
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    files: int
+    bytes: int
+    skipped: int
+    requests: Requests
+
+
+def plan_diff(change: Change, context: StageContext, engine: Engine) -> Plan:
+    """The plan that an earlier try completed, or a new one."""
+    return planning.load(context.mirror, context.plan_uri) or planning.make(change, context, engine)
+
+
+def copy_objects(plan: Plan, context: StageContext, engine: Engine, progress: Progress | None = None) -> Copied:
+    """Copy what the plan names and the ledger does not have yet."""
+    resumes = next(iter(context.mirror.list(context.ledger_uri)), None) is not None
+    rows = engine.run(CopySegments(context, resumes), plan.rows("copy"), COPIED, _part(progress, "copy", plan))
+    copied = Copied(
+        sum(rows["files"].to_pylist()),
+        sum(rows["bytes"].to_pylist()),
+        sum(rows["skipped"].to_pylist()),
+        requests_of(rows),
+    )
+    want = sum(segment.files for segment in plan.of("copy"))
+    if copied.files + copied.skipped != want:
+        raise PermanentError(
+            "copy", context.plan_uri, f"want {want} files, got {copied.files + copied.skipped}", "report this"
+        )
+    return copied
+
+
+def rewrite_metadata(
+    change: Change,
+    plan: Plan,
+    context: StageContext,
+    engine: Engine,
+    layout: TableLayout,
+    progress: Progress | None = None,
+) -> Assembled:
+    report = None if progress is None else lambda done, total: progress("rewrite", done, total, 0)
+    return assembling.assemble(change, plan, context, engine, layout, report)
+
+
+def publish(
+    change: Change,
+    plan: Plan,
+    assembled: Assembled,
+    context: StageContext,
+    layout: TableLayout,
+    sampling: Sampling,
+    *,
+    now: datetime,
+    producer: str,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Marker:
+    """Stage the marker, verify, and put the ready marker: from then on the version is the mirror's newest."""
+    marker = _marker(change, plan, assembled)
+    data = bridge.stage(context.mirror, layout, marker, marker.to_bytes(created_at=now, producer=producer))
+    on_stage("verify")
+    verify_l0(context.mirror, change, plan, assembled, context.ledger_uri, sampling)
+    on_stage("publish")
+    bridge.publish(context.mirror, layout, marker, data)
+    return marker
+
+
+def _marker(change: Change, plan: Plan, assembled: Assembled) -> Marker:
+    return Marker(
+        table=str(change.table),
+        version=change.version,
+        epoch=change.epoch,
+        kind="head",
+        parent=change.from_version,
+        parent_checksum=change.parent_checksum,
+        metadata_uri=assembled.metadata_uri,
+        metadata_sha256=assembled.metadata_sha256,
+        manifest_list_uri=assembled.manifest_list_uri,
+        manifest_count=assembled.manifest_count,
+        index_uri=assembled.index_uri,
+        index_sha256=assembled.index_sha256,
+        closure_digest=assembled.closure_digest,
+        source_metadata_location=change.source_metadata_location,
+        source_fingerprint=change.source_fingerprint,
+        snapshot_id=change.head,
+        sequence_number=assembled.sequence_number,
+        source_committed_at=at(assembled.committed_at_ms),
+        files=plan.files,
+        size_bytes=plan.bytes,
+    )
+
+
+def _part(progress: Progress | None, stage: str, plan: Plan) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    weight, segments = plan.bytes, max(1, len(plan.of("copy")))
+    return lambda done, total: progress(stage, done, total, weight * done // segments)

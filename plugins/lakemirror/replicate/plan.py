@@ -1,0 +1,191 @@
+"""Plan: which files the mirror lacks, by live paths, from changed manifests only.
+
+Live entries of added manifests minus live entries of removed ones (the mirror's own copies) are packed into segments of
+bounded count and bytes. Nothing is planned by snapshot id, so an entry whose snapshot has expired is still planned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.errors import SourceVanishedError
+from lakemirror.formats.iceberg import manifest
+from lakemirror.replicate import segments
+from lakemirror.replicate.change import Change
+from lakemirror.replicate.stage import Engine, Requests, StageContext, sum_requests
+from lakemirror.storage.keys import check_key
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+
+ENTRY = pa.schema(
+    [
+        pa.field("target", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("kind", pa.string()),
+        pa.field("lower", pa.binary()),
+        pa.field("upper", pa.binary()),
+    ]
+)
+FACT = pa.schema(
+    [pa.field("target", pa.string()), pa.field("size", pa.int64()), ENTRY.field("lower"), ENTRY.field("upper")]
+)
+ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind")])
+TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("is_source", pa.bool_())])
+SEGMENT = pa.schema(
+    [
+        pa.field("uri", pa.string()),
+        pa.field("role", pa.string()),  # copy: as it is · delete: rewrite · fact: known position deletes
+        pa.field("files", pa.int64()),
+        pa.field("bytes", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    uri: str
+    role: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a change needs: segments of work, by role."""
+
+    segments: tuple[Segment, ...]
+    manifests_read: int
+    requests: Requests
+
+    def of(self, role: str) -> tuple[Segment, ...]:
+        return tuple(segment for segment in self.segments if segment.role == role)
+
+    @property
+    def files(self) -> int:
+        return sum(segment.files for segment in self.segments if segment.role != "fact")
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.segments if segment.role != "fact")
+
+    def rows(self, role: str) -> pa.Table:
+        return pa.Table.from_pylist([asdict(segment) for segment in self.of(role)], SEGMENT)
+
+
+def make(change: Change, context: StageContext, engine: Engine) -> Plan:
+    """Read the changed manifests and write the plan's segments; `plan.json` comes last and says that all are there."""
+    added, removed = change.rows("added"), _worth_reading(change)
+    new = pa.table([added["source"], pa.array([True] * added.num_rows, pa.bool_())], schema=TO_READ)
+    old = pa.table([removed["target"], pa.array([False] * removed.num_rows, pa.bool_())], schema=TO_READ)
+    found = engine.diff(ReadEntries(context), ENTRY, new, old, PackSegments(context), SEGMENT)
+    if change.statistics:
+        found = pa.concat_tables([found, _pack_statistics(change, context)])
+    requests = sum_requests(
+        [{"source": {"get": added.num_rows}, "mirror": {"get": removed.num_rows, "put": found.num_rows + 1}}]
+    )
+    plan = Plan(
+        tuple(Segment(**row) for row in found.sort_by("uri").to_pylist()), added.num_rows + removed.num_rows, requests
+    )
+    document = {**asdict(plan), "segments": [asdict(segment) for segment in plan.segments]}
+    context.mirror.put(f"{context.plan_uri}/plan.json", json.dumps(document).encode(), Overwrite())
+    return plan
+
+
+def load(store: ObjectStore, plan_uri: str) -> Plan | None:
+    """The plan that an earlier try completed, if there is one."""
+    try:
+        document = json.loads(store.get(f"{plan_uri}/plan.json").data)
+    except ObjectNotFound:
+        return None
+    found = tuple(Segment(**row) for row in document["segments"])
+    return Plan(found, document["manifests_read"], document["requests"])
+
+
+def _worth_reading(change: Change) -> pa.Table:
+    """Removed manifests matter only if an added one carries entries over from somewhere."""
+    removed = change.rows("removed")
+    carries = pc.any(change.rows("added")["has_existing"]).as_py()
+    return removed if carries else removed.slice(0, 0)
+
+
+def _pack_statistics(change: Change, context: StageContext) -> pa.Table:
+    entries = [
+        {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics"}
+        for path, size in change.statistics
+    ]
+    for entry in entries:
+        check_key(str(entry["target"]))
+    return pa.Table.from_batches(PackSegments(context).write("copy", pa.Table.from_pylist(entries, ITEM)), SEGMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntries:
+    """Manifests → their live entries; source paths are mapped, those of the mirror's copies are so already."""
+
+    context: StageContext
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield self._read(row["uri"], row["is_source"])
+
+    def _read(self, uri: str, is_source: bool) -> pa.RecordBatch:
+        store = self.context.source if is_source else self.context.mirror
+        try:
+            data = store.get(uri).data
+        except ObjectNotFound as err:
+            raise SourceVanishedError("read manifest", uri, "the manifest is gone", "run again: it plans anew") from err
+        rows = []
+        for entry in manifest.live_entries(data, uri):
+            target = self.context.paths.map(entry.path) if is_source else entry.path
+            check_key(target)
+            rows.append((target, entry.path, entry.size_bytes, entry.kind, entry.lower, entry.upper))
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(ENTRY)
+        return pa.record_batch(
+            [pa.array(column, field.type) for column, field in zip(columns, ENTRY, strict=True)], ENTRY
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PackSegments:
+    """Joined entries → segments on the store: what to copy, what to rewrite, and the facts that are known already."""
+
+    context: StageContext
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = list(batches)
+        if not parts:
+            return
+        joined = pa.Table.from_batches(parts)
+        missing = pc.is_null(joined["known_size"])
+        is_delete = pc.equal(joined["kind"], "position_delete")
+        yield from self.write("copy", joined.filter(pc.and_(missing, pc.invert(is_delete))).select(ITEM.names))
+        yield from self.write("delete", joined.filter(pc.and_(missing, is_delete)).select(ITEM.names))
+        known = joined.filter(pc.and_(pc.invert(missing), is_delete))
+        facts = known.select(["target", "known_size", "known_lower", "known_upper"]).rename_columns(FACT.names)
+        yield from self.write("fact", facts)
+
+    def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Pack items, the largest first, into bins of bounded count and bytes."""
+        ordered = items.sort_by([("size", "descending"), ("target", "ascending")])
+        sizes = ordered["size"].to_pylist()
+        start = 0
+        while start < len(sizes):
+            end, weight = start, 0
+            while (
+                end < len(sizes)
+                and end - start < self.context.bin_files
+                and (end == start or weight + sizes[end] <= self.context.bin_bytes)
+            ):
+                weight += sizes[end]
+                end += 1
+            uri = segments.write(self.context.mirror, self.context.plan_uri, role, ordered.slice(start, end - start))
+            yield pa.RecordBatch.from_pylist(
+                [{"uri": uri, "role": role, "files": end - start, "bytes": weight}], SEGMENT
+            )
+            start = end

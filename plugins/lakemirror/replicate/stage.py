@@ -1,0 +1,116 @@
+"""What every stage shares: the ports and limits a task needs, and how the work is spread.
+
+A stage is a plain function over record batches. The same function runs in threads of one process (the small-change
+lane) and in Spark tasks; only the engine differs. Work comes in as few small rows (segments, manifests) and goes out
+as few small rows; lists of files stay in segments next to the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakemirror.model.paths import PrefixMap
+from lakemirror.model.results import SIDES, VERBS
+from lakemirror.storage.port import ObjectStore
+from lakemirror.storage.wrappers.count import CountingStore
+
+Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Progress = Callable[[str, int, int, int], None]  # stage, done, total, bytes done
+Requests = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """All that a task needs to work on its part; pickles, so that it can travel to an executor."""
+
+    source: ObjectStore
+    mirror: ObjectStore
+    paths: PrefixMap
+    plan_uri: str
+    ledger_uri: str
+    concurrency: int
+    bin_files: int
+    bin_bytes: int
+    ledger_flush_files: int
+
+
+class Engine(Protocol):
+    """Spreads stages over workers. Order of results is not promised; every row is worked on at least once."""
+
+    name: str
+
+    def run(
+        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
+    ) -> pa.Table:
+        """Apply a stage to each row; few rows in, few rows out."""
+
+    def diff(
+        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+    ) -> pa.Table:
+        """Read the entries of both sides, left-join new with old by `target`, and hand the result to `pack`."""
+
+
+class LocalEngine:
+    """Threads of this process."""
+
+    name = "task"
+
+    def __init__(self, threads: int = 8) -> None:
+        self._threads = threads
+
+    def run(
+        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
+    ) -> pa.Table:
+        parts = [rows.slice(position, 1).combine_chunks().to_batches() for position in range(rows.num_rows)]
+        batches: list[pa.RecordBatch] = []
+        with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(parts) or 1))) as pool:
+            for done, produced in enumerate(pool.map(lambda part: list(stage(iter(part))), parts), start=1):
+                batches += produced
+                if progress is not None:
+                    progress(done, len(parts))
+        return pa.Table.from_batches(batches, out)
+
+    def diff(
+        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+    ) -> pa.Table:
+        wanted = first_of_each(self.run(read, new, entry))
+        known = first_of_each(self.run(read, old, entry)).select(["target", "size", "lower", "upper"])
+        known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
+        joined = wanted.join(known, keys="target", join_type="left outer").sort_by("target")
+        return pa.Table.from_batches(pack(iter(joined.combine_chunks().to_batches())), out)
+
+
+def first_of_each(entries: pa.Table) -> pa.Table:
+    """One row for each target: the same file may be named by several manifests."""
+    names = [name for name in entries.schema.names if name != "target"]
+    grouped = (
+        entries.combine_chunks().group_by("target", use_threads=False).aggregate([(name, "first") for name in names])
+    )
+    return grouped.rename_columns(["target", *names]).select(entries.schema.names).cast(entries.schema)
+
+
+class Counted:
+    """The two stores of a context with their requests counted, for one row of work."""
+
+    def __init__(self, context: StageContext) -> None:
+        self.source = CountingStore(context.source)
+        self.mirror = CountingStore(context.mirror)
+
+    @property
+    def requests(self) -> str:
+        """The requests made so far, as the text that a result row carries."""
+        return json.dumps({"source": dict(self.source.counts), "mirror": dict(self.mirror.counts)})
+
+
+def sum_requests(parts: Sequence[Mapping[str, Mapping[str, int]]]) -> Requests:
+    return {side: {verb: sum(part.get(side, {}).get(verb, 0) for part in parts) for verb in VERBS} for side in SIDES}
+
+
+def requests_of(rows: pa.Table) -> Requests:
+    return sum_requests([json.loads(text) for text in rows["requests"].to_pylist()])

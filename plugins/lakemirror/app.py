@@ -1,0 +1,220 @@
+"""The application: one installation of Lakemirror, made from its configuration, and all that can be asked of it.
+
+CLI, Airflow operators and Spark jobs are thin layers over this. Making it is cheap; ports open when they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lakemirror.config.loader import load_config
+from lakemirror.config.models import Config
+from lakemirror.errors import UsageError
+from lakemirror.model.results import Detected, FollowResult, MirrorResult, PlanResult, StageResult, StatusResult
+from lakemirror.model.table import TableRef
+
+if TYPE_CHECKING:
+    from lakemirror.replicate.change import Change
+    from lakemirror.replicate.detect import Unchanged
+    from lakemirror.replicate.stage import Engine, Progress
+    from lakemirror.storage.port import ObjectStore
+    from lakemirror.usecases.mirror import MirrorRun
+    from lakemirror.usecases.ports import Ports, WrapStore
+
+DEFAULT_CONFIG = "include/config/lakemirror.yaml"
+
+
+def config_path(given: str | None = None) -> str:
+    """The configuration file: as given, else `$LAKEMIRROR_CONFIG`, else the one that comes with the project."""
+    return given or os.environ.get("LAKEMIRROR_CONFIG") or str(Path(__file__).resolve().parents[2] / DEFAULT_CONFIG)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class App:
+    """Everything Lakemirror does for one configuration; close it when done (it may hold a Spark session)."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        timer: Callable[[], float] = time.monotonic,
+        wrap_store: WrapStore | None = None,
+    ) -> None:
+        self.config = config
+        self._now = now
+        self._timer = timer
+        self._wrap_store = wrap_store
+        self._opened: Ports | None = None
+        self._spark: Engine | None = None
+        self._runs: dict[TableRef, tuple[MirrorRun, Change | Unchanged]] = {}
+
+    @classmethod
+    def load(cls, path: str | None = None) -> App:
+        return cls(load_config(config_path(path)))
+
+    def __enter__(self) -> App:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        from lakemirror.spark.session import LazySparkEngine
+
+        if isinstance(self._spark, LazySparkEngine):
+            self._spark.stop()
+        self._spark = None
+
+    def tables(self, names: Sequence[str] = (), *, all: bool = False) -> tuple[TableRef, ...]:
+        """The named tables, or all that the configuration covers; a name it does not cover is a UsageError."""
+        if all or not names:
+            return tuple(sorted({*self.config.exact_tables(), *self.resolve_patterns()}, key=str))
+        named = tuple(TableRef.parse(name) for name in names)
+        for table in named:
+            if self.config.entry_for(table) is None:
+                raise UsageError(
+                    "find table", str(table), f"no entry of {self.config.path} covers it", "add it to tables"
+                )
+        return named
+
+    def resolve_patterns(self) -> tuple[TableRef, ...]:
+        """The tables that patterns match, as the source catalog lists them (the mirror's, where there is no source)."""
+        if not self.config.has_patterns:
+            return ()
+        catalog = self._ports.source_catalog if self._ports.has_source else self._ports.mirror_catalog
+        return self.config.match(str(table) for table in catalog.tables())
+
+    def plan(self, table: TableRef, *, target_snapshot_id: int | None = None) -> PlanResult:
+        """The dry run: what `mirror` would do; writes nothing."""
+        from lakemirror.replicate.detect import Unchanged
+
+        run = self._run(table, None)
+        found = run.detect(target_snapshot_id)
+        if isinstance(found, Unchanged):
+            version, snapshot = (found.newest.version, found.newest.snapshot_id) if found.newest else (None, None)
+            return PlanResult(table, version, snapshot, 0, 0, 0, 0, 0, "none")
+        return run.dry_plan(found)
+
+    def detect(
+        self, table: TableRef, *, target_snapshot_id: int | None = None, progress: Progress | None = None
+    ) -> Detected:
+        """Is there anything to do, and by which lane; for the Spark lane the change is saved for the stages."""
+        from lakemirror.replicate.detect import Unchanged
+
+        run = self._run(table, progress)
+        found = run.detect(target_snapshot_id)
+        self._runs[table] = run, found
+        plan_uri = run.save(found) if not isinstance(found, Unchanged) and found.lane == "spark" else None
+        return run.detected(found, plan_uri)
+
+    def mirror(
+        self,
+        table: TableRef,
+        *,
+        detected: Detected | None = None,
+        engine: Engine | None = None,
+        target_snapshot_id: int | None = None,
+        full_verify: bool = False,
+        progress: Progress | None = None,
+    ) -> MirrorResult:
+        """Detect … publish, here. `detected` goes on from what `detect` of this same App found."""
+        from lakemirror.replicate.detect import Unchanged
+
+        if detected is None:
+            run = self._run(table, progress)
+            found = run.detect(target_snapshot_id)
+        else:
+            run, found = self._runs.pop(table)
+        if isinstance(found, Unchanged):
+            return run.unchanged(found)
+        return run.run(
+            found, (engine or self.spark_engine()) if found.lane == "spark" else None, full_verify=full_verify
+        )
+
+    def plan_diff(self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None) -> PlanResult:
+        return self._run(table, progress).plan_stage(plan_uri, engine)
+
+    def copy_objects(
+        self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None
+    ) -> StageResult:
+        return self._run(table, progress).copy_stage(plan_uri, engine)
+
+    def rewrite_metadata(
+        self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None
+    ) -> StageResult:
+        return self._run(table, progress).rewrite_stage(plan_uri, engine)
+
+    def publish(
+        self, table: TableRef, plan_uri: str, *, full_verify: bool = False, progress: Progress | None = None
+    ) -> MirrorResult:
+        return self._run(table, progress).publish_stage(plan_uri, full_verify=full_verify)
+
+    def follow(self, table: TableRef, *, adopt: bool = False, overwrite_foreign: bool = False) -> FollowResult:
+        """Bring the mirror catalog to the newest ready version; needs no source."""
+        from lakemirror.follow.follower import follow
+
+        start = self._timer()
+        ports = self._ports
+        outcome = follow(
+            table,
+            ports.layout(table),
+            ports.mirror_catalog,
+            ports.mirror_store,
+            adopt=adopt,
+            overwrite_foreign=overwrite_foreign,
+        )
+        head = outcome.head
+        if outcome.committed and ports.state is not None and head is not None and head.version is not None:
+            ports.state.record_visible(table, head.version, head.snapshot_id, self._now())
+        spent = {"total": self._timer() - start}
+        if head is None:
+            return FollowResult(table, None, None, committed=False, seconds=spent)
+        return FollowResult(table, head.version, head.snapshot_id, committed=outcome.committed, seconds=spent)
+
+    def status(self, table: TableRef) -> StatusResult:
+        from lakemirror.usecases.status import status
+
+        return status(table, self._ports, self._now(), lambda: self.plan(table))
+
+    def newest_ready_version(self, table: TableRef) -> int | None:
+        from lakemirror import bridge
+
+        return bridge.published(self._ports.mirror_store, self._ports.layout(table)).newest
+
+    def spark_engine(self) -> Engine:
+        """The engine that all Spark work of this App shares; its session starts with the first stage."""
+        from lakemirror.spark.session import LazySparkEngine
+
+        if self._spark is None:
+            self._spark = LazySparkEngine(self.config.spark.master, self.config.spark.conf)
+        return self._spark
+
+    @property
+    def mirror_store(self) -> ObjectStore:
+        return self._ports.mirror_store
+
+    @property
+    def _ports(self) -> Ports:
+        from lakemirror.usecases.ports import Ports, as_it_is
+
+        if self._opened is None:
+            self._opened = Ports(self.config, self._wrap_store or as_it_is)
+        return self._opened
+
+    def _run(self, table: TableRef, progress: Progress | None) -> MirrorRun:
+        from lakemirror.usecases.mirror import MirrorRun
+
+        knobs = self.config.knobs_for(table)
+        return MirrorRun(table, self._ports, knobs, self._now, self._timer, progress)

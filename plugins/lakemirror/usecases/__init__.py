@@ -1,0 +1,1 @@
+"""What a person or a task asks for, put together from the parts: mirror a table, follow it, tell where it stands."""

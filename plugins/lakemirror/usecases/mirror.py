@@ -1,0 +1,281 @@
+"""Mirror one table: run the stages in the right lane, time them, count their requests.
+
+In the task lane everything happens here. In the Spark lane of Airflow each stage is a task of its own; then the change,
+the plan and each stage's result lie below the plan's URI, and the last task puts the whole answer together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from lakemirror.config.knobs import Knobs
+from lakemirror.model.results import Detected, Lane, MirrorResult, PlanResult, Rewritten, StageResult
+from lakemirror.model.table import TableRef
+from lakemirror.replicate import assemble as assembling
+from lakemirror.replicate import change as changes
+from lakemirror.replicate import pipeline
+from lakemirror.replicate import plan as planning
+from lakemirror.replicate.change import Change
+from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect
+from lakemirror.replicate.plan import Plan
+from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, sum_requests
+from lakemirror.replicate.verify import Sampling
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.wrappers.count import CountingStore
+from lakemirror.storage.wrappers.dry_run import DryRunStore
+from lakemirror.storage.wrappers.limit import RateLimitedStore
+from lakemirror.storage.wrappers.once import ReadOnceStore
+from lakemirror.usecases.ports import Ports
+
+Clock = Callable[[], datetime]
+Timer = Callable[[], float]
+
+
+@dataclass
+class MirrorRun:
+    """One run of one table. `counts` holds what this process asked of the stores; Spark tasks count for themselves."""
+
+    table: TableRef
+    ports: Ports
+    knobs: Knobs
+    now: Clock
+    timer: Timer
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.layout = self.ports.layout(self.table)
+        self._source = CountingStore(self._limited(self.ports.source_store))
+        self._mirror = CountingStore(self.ports.mirror_store)
+        self._source_once = ReadOnceStore(self._source)
+
+    def detect(self, target_snapshot_id: int | None = None) -> Change | Unchanged:
+        policy = Policy(
+            small_change_files=self.knobs.small_change_files,
+            small_change_bytes=self.knobs.small_change_bytes,
+            follow_rollback=self.knobs.on_source_rollback == "follow",
+            follow_recreated=self.knobs.on_source_recreated == "follow",
+        )
+        sides = Sides(self.ports.source_catalog, self._source_once, self._mirror, self.ports.roots)
+        with self._timed("detect"):
+            return detect(self.table, self.layout, sides, policy, target_snapshot_id)
+
+    def dry_plan(self, change: Change) -> PlanResult:
+        """What the change would copy; reads the changed manifests and writes nothing."""
+        context = self._context(change, mirror=DryRunStore(self._mirror))
+        plan = planning.make(change, context, LocalEngine())
+        return self._plan_result(change, plan)
+
+    def run(self, change: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
+        """All stages here: in threads for a small change, otherwise on `engine`."""
+        spread = LocalEngine(self.knobs.max_concurrency) if engine is None else engine
+        context = self._context(change) if engine is None else self._context_for_tasks(change)
+        with self._timed("plan"):
+            plan = pipeline.plan_diff(change, context, spread)
+        with self._timed("copy"):
+            copied = pipeline.copy_objects(plan, context, spread, self.progress)
+        with self._timed("rewrite"):
+            assembled = pipeline.rewrite_metadata(change, plan, context, spread, self.layout, self.progress)
+        marker = self._publish(change, plan, assembled, full_verify=full_verify)
+        by_tasks = [] if engine is None else [plan.requests, copied.requests, assembled.requests]
+        return MirrorResult(
+            table=self.table,
+            version=marker.version,
+            snapshot_id=marker.snapshot_id,
+            lane="task" if engine is None else "spark",
+            copied_files=copied.files,
+            copied_bytes=copied.bytes,
+            skipped_files=copied.skipped,
+            rewritten=assembled.rewritten,
+            requests=sum_requests([self.counts, *by_tasks]),
+            seconds=self._all_seconds(),
+            marker=self.layout.ready(marker.version),
+            left_out=assembled.left_out,
+        )
+
+    # The stages one by one, for tasks that share nothing but the bucket.
+
+    def plan_stage(self, plan_uri: str, engine: Engine) -> PlanResult:
+        change = changes.load(self._mirror, plan_uri)
+        with self._timed("plan"):
+            plan = pipeline.plan_diff(change, self._context_for_tasks(change), engine)
+        result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
+        self._keep(result, plan.requests)
+        return self._plan_result(change, plan)
+
+    def copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        change, plan = self._load(plan_uri)
+        with self._timed("copy"):
+            copied = pipeline.copy_objects(plan, self._context_for_tasks(change), engine, self.progress)
+        spent = self.seconds["copy"]
+        result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
+        return self._keep(result, copied.requests)
+
+    def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        change, plan = self._load(plan_uri)
+        with self._timed("rewrite"):
+            context = self._context_for_tasks(change)
+            assembled = pipeline.rewrite_metadata(change, plan, context, engine, self.layout, self.progress)
+        spent = self.seconds["rewrite"]
+        result = StageResult(self.table, "rewrite", plan_uri, spent, rewritten=assembled.rewritten)
+        return self._keep(result, assembled.requests)
+
+    def publish_stage(self, plan_uri: str, *, full_verify: bool) -> MirrorResult:
+        change, plan = self._load(plan_uri)
+        assembled = assembling.load(self._mirror, plan_uri)
+        marker = self._publish(change, plan, assembled, full_verify=full_verify)
+        stages = {name: self._kept(plan_uri, name) for name in ("plan", "copy", "rewrite")}
+        copied = stages["copy"]
+        spent = {name: float(result.get("seconds", 0.0)) for name, result in stages.items()}
+        return MirrorResult(
+            table=self.table,
+            version=marker.version,
+            snapshot_id=marker.snapshot_id,
+            lane="spark",
+            copied_files=int(copied.get("files", 0)),
+            copied_bytes=int(copied.get("bytes", 0)),
+            skipped_files=int(copied.get("skipped_files", 0)),
+            rewritten=assembled.rewritten,
+            requests=sum_requests([self.counts, *(result.get("requests", {}) for result in stages.values())]),
+            seconds={**spent, **self._all_seconds(), "total": sum(spent.values()) + sum(self.seconds.values())},
+            marker=self.layout.ready(marker.version),
+            left_out=assembled.left_out,
+        )
+
+    @property
+    def counts(self) -> Requests:
+        return {"source": dict(self._source.counts), "mirror": dict(self._mirror.counts)}
+
+    def unchanged(self, found: Unchanged) -> MirrorResult:
+        newest = found.newest
+        return MirrorResult(
+            table=self.table,
+            version=None if newest is None else newest.version,
+            snapshot_id=None if newest is None else newest.snapshot_id,
+            lane="none",
+            requests=self.counts,
+            seconds=self._all_seconds(),
+            marker=None if newest is None else self.layout.ready(newest.version),
+        )
+
+    def detected(self, found: Change | Unchanged, plan_uri: str | None) -> Detected:
+        if isinstance(found, Unchanged):
+            version = None if found.newest is None else found.newest.version
+            return Detected(self.table, "none", version, version, None, 0, None)
+        return Detected(
+            self.table, found.lane, found.from_version, found.version, found.head, found.files_at_most, plan_uri
+        )
+
+    def save(self, change: Change) -> str:
+        return change.save(self._mirror, self.layout)
+
+    def _publish(self, change: Change, plan: Plan, assembled: assembling.Assembled, *, full_verify: bool) -> Any:
+        sampling = Sampling(
+            self.knobs.p, self.knobs.k_min, self.knobs.k_max, self.knobs.max_concurrency, full=full_verify
+        )
+        marks = [("publish", self.timer())]
+        marker = pipeline.publish(
+            change,
+            plan,
+            assembled,
+            self._context(change),
+            self.layout,
+            sampling,
+            now=self.now(),
+            producer=f"{socket.gethostname()}:{os.getpid()}",
+            on_stage=lambda stage: marks.append((stage, self.timer())),
+        )
+        marks.append(("end", self.timer()))
+        for (stage, start), (_, end) in pairwise(marks):
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + end - start
+        return marker
+
+    def _load(self, plan_uri: str) -> tuple[Change, Plan]:
+        change = changes.load(self._mirror, plan_uri)
+        plan = planning.load(self._mirror, plan_uri)
+        if plan is None:
+            raise ObjectNotFound("load plan", plan_uri, "there is no complete plan", "run plan_diff first")
+        return change, plan
+
+    def _keep(self, result: StageResult, by_tasks: Requests) -> StageResult:
+        full = StageResult(
+            result.table,
+            result.stage,
+            result.plan_uri,
+            result.seconds,
+            result.files,
+            result.bytes,
+            result.skipped_files,
+            result.rewritten,
+            sum_requests([self.counts, by_tasks]),
+        )
+        body = json.dumps(full.as_json()).encode()
+        self.ports.mirror_store.put(f"{result.plan_uri}/{result.stage}.result.json", body, Overwrite())
+        return full
+
+    def _kept(self, plan_uri: str, stage: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self._mirror.get(f"{plan_uri}/{stage}.result.json").data)
+        return document
+
+    def _context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
+        return self._stage_context(change, self._source_once, mirror or self._mirror)
+
+    def _context_for_tasks(self, change: Change) -> StageContext:
+        return self._stage_context(change, self._limited(self.ports.source_store), self.ports.mirror_store)
+
+    def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore) -> StageContext:
+        return StageContext(
+            source=source,
+            mirror=mirror,
+            paths=change.paths,
+            plan_uri=self.layout.plan(change.plan_id),
+            ledger_uri=self.layout.ledger(change.plan_id),
+            concurrency=self.knobs.max_concurrency,
+            bin_files=self.knobs.bin_files,
+            bin_bytes=self.knobs.bin_bytes,
+            ledger_flush_files=self.knobs.ledger_flush_files,
+        )
+
+    def _limited(self, store: ObjectStore) -> ObjectStore:
+        peak = self.knobs.peak_bandwidth_bytes_per_s
+        if peak is None:
+            return store
+        return RateLimitedStore(store, bytes_per_s=peak * self.knobs.rate_limit)
+
+    def _plan_result(self, change: Change, plan: Plan) -> PlanResult:
+        reused = change.rows("reused").num_rows
+        lists, lane = len(change.new_lists), change.lane
+        return PlanResult(
+            self.table,
+            change.from_version,
+            change.head,
+            plan.files,
+            plan.bytes,
+            lists,
+            plan.manifests_read,
+            reused,
+            lane,
+        )
+
+    def _all_seconds(self) -> dict[str, float]:
+        return {**self.seconds, "total": sum(self.seconds.values())}
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = self.timer()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + self.timer() - start
+
+
+def lane_of(found: Change | Unchanged) -> Lane:
+    return "none" if isinstance(found, Unchanged) else found.lane

@@ -1,0 +1,27 @@
+# Lakemirror on the official Airflow image: the DAGs, the library, the Spark jobs and a Java 17 runtime.
+# Linted in every `make lint`; not built there, since that needs a Docker engine.
+FROM eclipse-temurin:17.0.15_6-jre-noble AS java
+
+FROM apache/airflow:3.3.2-python3.11
+
+COPY --from=java /opt/java/openjdk /opt/java/openjdk
+ENV JAVA_HOME=/opt/java/openjdk \
+    PATH="/opt/java/openjdk/bin:${PATH}" \
+    PYSPARK_PYTHON=/home/airflow/.local/bin/python \
+    LAKEMIRROR_CONFIG=/opt/airflow/include/config/lakemirror.yaml
+
+WORKDIR /opt/airflow
+
+# The steps of `make setup`, without the development tools. The library's first file is enough for the editable install,
+# so that a change of code does not install everything again. bin/lakemirror looks for its Python in .venv.
+COPY --chown=airflow:0 requirements.in requirements.txt pyproject.toml LICENSE ./
+COPY --chown=airflow:0 scripts/setup.sh scripts/setup.sh
+COPY --chown=airflow:0 plugins/lakemirror/__init__.py plugins/lakemirror/__init__.py
+RUN PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 scripts/setup.sh --into /home/airflow/.local/bin/python \
+    && ln -s /home/airflow/.local .venv
+
+COPY --chown=airflow:0 plugins plugins
+COPY --chown=airflow:0 dags dags
+COPY --chown=airflow:0 spark_jobs spark_jobs
+COPY --chown=airflow:0 include include
+COPY --chown=airflow:0 bin bin

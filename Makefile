@@ -1,0 +1,75 @@
+# The doors of the house: `make help` lists them. Every target that needs the environment makes it first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PROFILE ?= embedded
+is_on = $(filter 1 y yes true on,$(1))
+
+# spark-submit, airflow and python of the environment come first, whatever the caller has activated.
+IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
+PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
+FAST_TESTS := tests/unit tests/contract tests/dags
+SLOW_TESTS := tests/integration tests/e2e
+NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,$(FAST_TESTS)),$(T)),yes)
+LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-emit-find-links --python-version 3.11 $(if $(call is_on,$(UPGRADE)),--upgrade)
+
+.PHONY: help setup lint format test test-unit test-e2e demo bench soak fixtures up down clean lock
+
+help: ## this list
+	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z0-9-]+:[^#]*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: ## make .venv with everything pinned; silent when it is up to date
+	@$(SHELL) scripts/setup.sh
+
+lint: setup ## all checks, nothing changed: ruff, mypy, import layers, shellcheck, hadolint, secrets
+	@scripts/lint.sh
+
+format: setup ## let ruff rewrite what it can
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+test: setup ## all tests; one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
+	@$(if $(NEEDS_JARS),scripts/fetch_jars.sh)
+ifdef T
+	@$(PYTEST) $(T)
+else
+	@$(PYTEST) $(FAST_TESTS)
+	@$(PYTEST) $(SLOW_TESTS)
+endif
+
+test-unit: setup ## unit, contract and DAG tests: no service, no JVM
+	@$(PYTEST) $(FAST_TESTS)
+
+test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark
+	@scripts/fetch_jars.sh
+	@$(PYTEST) $(SLOW_TESTS)
+
+demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves Airflow up
+	@$(IN_VENV) $(BIN)/python scripts/demo.py $(if $(call is_on,$(KEEP)),--keep) --profile $(PROFILE)
+
+bench: setup ## measure speed and count requests
+	@$(IN_VENV) $(BIN)/python -m tests.perf.bench $(BENCH_ARGS)
+
+soak: ## long run under load (not part of this version)
+	@echo "make soak is not part of this version: it will run the mirror for hours on the services profile." >&2; exit 2
+
+fixtures: ## tables written by other engines (not part of this version)
+	@echo "make fixtures is not part of this version: it will write the test tables of other engines and formats." >&2; exit 2
+
+up: ## start the services profile (not part of this version)
+	@echo "make up is not part of this version: it will start the services profile (REST catalogs, S3 stores, PostgreSQL); 'make demo' runs the embedded profile today." >&2; exit 2
+
+down: ## stop the services profile (not part of this version)
+	@echo "make down is not part of this version: it will stop what 'make up' started, and nothing was started." >&2; exit 2
+
+clean: ## remove caches, .services/ and demo homes; ALL=1 also .venv
+	@rm -rf .cache .services .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . \( -name $(VENV) -o -name .git \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+	@$(if $(call is_on,$(ALL)),rm -rf $(VENV))
+
+lock: setup ## compile requirements*.in into the pinned files; UPGRADE=1 takes newer versions
+	@$(LOCK) requirements.in --override overrides.txt -o requirements.txt --no-annotate
+	@$(LOCK) requirements-dev.in -o requirements-dev.txt --no-annotate

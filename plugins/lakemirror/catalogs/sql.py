@@ -27,7 +27,7 @@ _REGISTER = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
 )
-_LIST = "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = :catalog ORDER BY 1, 2"
+_LIST = "SELECT * FROM iceberg_tables WHERE catalog_name = :catalog ORDER BY table_namespace, table_name"
 
 
 class _NoCatalogYetError(PermanentError):
@@ -55,7 +55,10 @@ class SqlCatalog:
 
     def tables(self) -> tuple[TableRef, ...]:
         rows = self._select("list tables", self._name, _LIST, {"catalog": self._name})
-        return tuple(TableRef(tuple(namespace.split(".")), name) for namespace, name in rows)
+        # catalogs of the older layout have no iceberg_type; those of the newer one keep views in the same table
+        kinds = ((row._mapping, row._mapping.get("iceberg_type")) for row in rows)
+        tables = (row for row, kind in kinds if kind in (None, "TABLE"))
+        return tuple(TableRef(tuple(row["table_namespace"].split(".")), row["table_name"]) for row in tables)
 
     def register(self, table: TableRef, metadata_uri: str) -> None:
         from sqlalchemy.exc import IntegrityError

@@ -37,6 +37,7 @@ from lakemirror.usecases.ports import Ports
 
 Clock = Callable[[], datetime]
 Timer = Callable[[], float]
+FILES_AT_ONCE = 16  # of one task; more threads than this only wait for each other
 
 
 @dataclass
@@ -71,12 +72,12 @@ class MirrorRun:
     def dry_plan(self, change: Change) -> PlanResult:
         """What the change would copy; reads the changed manifests and writes nothing."""
         context = self._context(change, mirror=DryRunStore(self._mirror))
-        plan = planning.make(change, context, LocalEngine())
+        plan = planning.make(change, context, LocalEngine(self._local_threads))
         return self._plan_result(change, plan)
 
     def run(self, change: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
         """All stages here: in threads for a small change, otherwise on `engine`."""
-        spread = LocalEngine(self.knobs.max_concurrency) if engine is None else engine
+        spread = LocalEngine(self._local_threads) if engine is None else engine
         context = self._context(change) if engine is None else self._context_for_tasks(change)
         with self._timed("plan"):
             plan = pipeline.plan_diff(change, context, spread)
@@ -225,6 +226,11 @@ class MirrorRun:
         document: dict[str, Any] = json.loads(self._mirror.get(f"{plan_uri}/{stage}.result.json").data)
         return document
 
+    @property
+    def _local_threads(self) -> int:
+        """So many parts side by side that the files of all of them together stay within max_concurrency."""
+        return max(1, self.knobs.max_concurrency // FILES_AT_ONCE)
+
     def _context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
         return self._stage_context(change, self._source_once, mirror or self._mirror)
 
@@ -238,7 +244,7 @@ class MirrorRun:
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            concurrency=self.knobs.max_concurrency,
+            concurrency=min(self.knobs.max_concurrency, FILES_AT_ONCE),
             bin_files=self.knobs.bin_files,
             bin_bytes=self.knobs.bin_bytes,
             ledger_flush_files=self.knobs.ledger_flush_files,

@@ -254,9 +254,9 @@ def _skip(kind: Any, names: Names) -> Skip:
         return _skip(kind, names)
     name = kind if isinstance(kind, str) else kind["type"]
     if name in ("int", "long", "enum"):
-        return lambda data, pos: read_long(data, pos)[1]
+        return _skip_long
     if name in ("string", "bytes"):
-        return lambda data, pos: _decode_bytes(data, pos)[1]
+        return _skip_bytes
     if name in _FIXED_SIZES or name == "fixed":
         return _skip_fixed(kind["size"] if name == "fixed" else _FIXED_SIZES[name])
     if name == "record":
@@ -264,9 +264,25 @@ def _skip(kind: Any, names: Names) -> Skip:
         return lambda data, pos: _skip_record(data, pos, steps)
     if name in ("array", "map"):
         value = _skip(kind["items" if name == "array" else "values"], names)
-        steps = [value] if name == "array" else [lambda data, pos: _decode_bytes(data, pos)[1], value]
+        steps = [value] if name == "array" else [_skip_bytes, value]
         return lambda data, pos: _skip_blocks(data, pos, steps)
     raise Malformed(f"unknown Avro type {name!r}")
+
+
+def _skip_long(data: bytes, pos: int) -> int:
+    end = len(data)
+    while pos < end and data[pos] & 0x80:
+        pos += 1
+    if pos >= end:
+        raise Malformed("a number is cut")
+    return pos + 1
+
+
+def _skip_bytes(data: bytes, pos: int) -> int:
+    size, pos = read_long(data, pos)
+    if size < 0 or pos + size > len(data):
+        raise Malformed("a text or byte field does not fit")
+    return pos + size
 
 
 def _skip_fixed(size: int) -> Skip:

@@ -29,6 +29,7 @@ WANTED = (
     KEY_METADATA,
     REFERENCED_DATA_FILE,
 )
+WANTED_OF_DATA = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE, CONTENT, KEY_METADATA, REFERENCED_DATA_FILE)
 DELETED = 2
 DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's file_path column
 
@@ -60,10 +61,11 @@ class DeleteFileFacts:
 def live_entries(data: bytes, uri: str) -> Iterator[LiveEntry]:
     """Every live entry of a manifest; any damage is an error, never an empty answer."""
     file = avro.parse(data, uri)
+    holds_deletes = _holds_deletes(file)
     for block in file.blocks:
         for record in _records(file, block, uri):
             if _value(record, STATUS, uri) != DELETED:
-                yield _live_entry(record, uri)
+                yield _live_entry(record, uri, holds_deletes=holds_deletes)
 
 
 def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts]) -> bytes:
@@ -73,14 +75,14 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, Delet
     for block in file.blocks:
         edits: list[tuple[int, int, bytes]] = []
         for record in _records(file, block, uri):
-            edits += sorted(_edits(record, uri, paths, deletes))
+            edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=_holds_deletes(file)))
         blocks.append(avro.Block(block.count, splice(block.data, edits)))
     return avro.assemble(file, blocks)
 
 
 def _records(file: avro.AvroFile, block: avro.Block, uri: str) -> Iterator[Record]:
     try:
-        yield from walk(file.schema, block.data, block.count, WANTED)
+        yield from walk(file.schema, block.data, block.count, WANTED if _holds_deletes(file) else WANTED_OF_DATA)
     except (Malformed, KeyError, TypeError, RecursionError) as err:
         raise PermanentError(
             "read manifest",
@@ -88,6 +90,10 @@ def _records(file: avro.AvroFile, block: avro.Block, uri: str) -> Iterator[Recor
             f"not a readable manifest ({err})",
             "the source's file is damaged; nothing was published",
         ) from err
+
+
+def _holds_deletes(file: avro.AvroFile) -> bool:
+    return file.metadata.get("content") == b"deletes"
 
 
 def _value(record: Record, field_id: int, uri: str) -> object:
@@ -103,14 +109,19 @@ def _optional(record: Record, field_id: int) -> Field | None:
     return field if field is not None and field.value is not None else None
 
 
-def _kind(record: Record, uri: str) -> Kind:
+def _kind(record: Record, uri: str, *, holds_deletes: bool) -> Kind:
     content = record[CONTENT].value if CONTENT in record else 0
     if content not in _KINDS:
         raise UnsupportedError("read manifest", uri, f"unknown content type {content}", "want 0, 1 or 2")
+    if (content != 0) != holds_deletes:
+        what = "deletes" if holds_deletes else "data"
+        raise PermanentError(
+            "read manifest", uri, f"a manifest of {what} holds content type {content}", "it is damaged"
+        )
     return _KINDS[content]
 
 
-def _live_entry(record: Record, uri: str) -> LiveEntry:
+def _live_entry(record: Record, uri: str, *, holds_deletes: bool) -> LiveEntry:
     path, size = _value(record, FILE_PATH, uri), _value(record, FILE_SIZE, uri)
     if not isinstance(path, str) or not isinstance(size, int) or size < 0:
         raise PermanentError(
@@ -118,7 +129,7 @@ def _live_entry(record: Record, uri: str) -> LiveEntry:
         )
     if _optional(record, KEY_METADATA) is not None:
         raise UnsupportedError("read manifest", uri, f"{path} is encrypted", "encrypted tables are not mirrored")
-    kind = _kind(record, uri)
+    kind = _kind(record, uri, holds_deletes=holds_deletes)
     file_format = str(_value(record, FILE_FORMAT, uri)).upper()
     if kind == "position_delete" and file_format != "PARQUET":
         raise UnsupportedError(
@@ -138,7 +149,7 @@ def _path_bound(record: Record, field_id: int) -> bytes | None:
 
 
 def _edits(
-    record: Record, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts]
+    record: Record, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts], *, holds_deletes: bool
 ) -> Iterator[tuple[int, int, bytes]]:
     path_field = record[FILE_PATH]
     target = paths.map(path_field.value)
@@ -146,7 +157,7 @@ def _edits(
     referenced = _optional(record, REFERENCED_DATA_FILE)
     if referenced is not None:
         yield referenced.start, referenced.end, write_bytes(paths.map(referenced.value).encode())
-    if _kind(record, uri) != "position_delete":
+    if not holds_deletes or _kind(record, uri, holds_deletes=True) != "position_delete":
         return
     if record[STATUS].value == DELETED:
         yield from _bound_edits(

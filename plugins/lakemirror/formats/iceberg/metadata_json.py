@@ -41,7 +41,7 @@ def parse(data: bytes, uri: str) -> Json:
         metadata = json.loads(data)
     except (ValueError, EOFError, OSError, RecursionError) as err:
         raise PermanentError("read metadata", uri, f"not readable ({err})", "the file is damaged") from err
-    if not isinstance(metadata, dict) or "format-version" not in metadata:
+    if not isinstance(metadata, dict) or "format-version" not in metadata or "view-uuid" in metadata:
         raise PermanentError("read metadata", uri, "not Iceberg table metadata", "the catalog points at a wrong file")
     return metadata
 
@@ -52,6 +52,9 @@ def refuse_unsupported(metadata: Json, subject: str) -> None:
     if version != 2:
         hint = "upgrade the table to v2 on the source" if version == 1 else "v3 comes in a later version of Lakemirror"
         raise UnsupportedError("detect", subject, f"format version {version} is not supported", hint)
+    missing = [key for key in ("table-uuid", "location", "last-updated-ms") if key not in metadata]
+    if missing:
+        raise PermanentError("detect", subject, f"its metadata has no {', '.join(missing)}", "the file is damaged")
     properties = metadata.get("properties") or {}
     if metadata.get("encryption-keys") or any(key.startswith("encryption.") for key in properties):
         raise UnsupportedError("detect", subject, "the table is encrypted", "encrypted tables are not mirrored")

@@ -57,18 +57,23 @@ def write_bytes(value: bytes) -> bytes:
     return write_long(len(value)) + value
 
 
-def walk(schema: Any, data: bytes, count: int, wanted: Iterable[int]) -> Iterator[Record]:
-    """The wanted fields of each of `count` records; fails unless the records end where the data ends."""
-    visit = _compile_record(schema, frozenset(wanted), _names(schema, {}))
-    pos = 0
-    for _ in range(count):
-        found: Record = {}
-        pos = visit(data, pos, found)
-        if pos > len(data):
-            raise Malformed("a record runs past the end of its block")
-        yield found
-    if pos != len(data):
-        raise Malformed(f"{len(data) - pos} bytes follow the last record of a block")
+class Walker:
+    """Compiled once for a file; walks each of its blocks."""
+
+    def __init__(self, schema: Any, wanted: Iterable[int]) -> None:
+        self._visit = _compile_record(schema, frozenset(wanted), _names(schema, {}))
+
+    def walk(self, data: bytes, count: int) -> Iterator[Record]:
+        """The wanted fields of each of `count` records; fails unless the records end where the data ends."""
+        pos = 0
+        for _ in range(count):
+            found: Record = {}
+            pos = self._visit(data, pos, found)
+            if pos > len(data):
+                raise Malformed("a record runs past the end of its block")
+            yield found
+        if pos != len(data):
+            raise Malformed(f"{len(data) - pos} bytes follow the last record of a block")
 
 
 def splice(data: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:

@@ -8,12 +8,13 @@ manifest, the prefix map and the facts of those delete files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, splice, walk, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, Walker, splice, write_bytes, write_long
 from lakemirror.model.paths import PrefixMap
 
 STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE, CONTENT = 0, 100, 101, 104, 134
@@ -62,8 +63,8 @@ def live_entries(data: bytes, uri: str) -> Iterator[LiveEntry]:
     """Every live entry of a manifest; any damage is an error, never an empty answer."""
     file = avro.parse(data, uri)
     holds_deletes = _holds_deletes(file)
-    for block in file.blocks:
-        for record in _records(file, block, uri):
+    for _, records in _blocks(file, uri):
+        for record in records:
             if _value(record, STATUS, uri) != DELETED:
                 yield _live_entry(record, uri, holds_deletes=holds_deletes)
 
@@ -71,18 +72,34 @@ def live_entries(data: bytes, uri: str) -> Iterator[LiveEntry]:
 def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts]) -> bytes:
     """The manifest for the mirror; `deletes` has the facts of its live position deletes by mirror path."""
     file = avro.parse(data, uri)
+    holds_deletes = _holds_deletes(file)
     blocks = []
-    for block in file.blocks:
+    for block, records in _blocks(file, uri):
         edits: list[tuple[int, int, bytes]] = []
-        for record in _records(file, block, uri):
-            edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=_holds_deletes(file)))
+        for record in records:
+            edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
         blocks.append(avro.Block(block.count, splice(block.data, edits)))
     return avro.assemble(file, blocks)
 
 
-def _records(file: avro.AvroFile, block: avro.Block, uri: str) -> Iterator[Record]:
+def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterator[Record]]]:
+    """Each block with its records."""
+    with _named(uri):
+        walker = Walker(file.schema, WANTED if _holds_deletes(file) else WANTED_OF_DATA)
+    for block in file.blocks:
+        yield block, _records(walker, block, uri)
+
+
+def _records(walker: Walker, block: avro.Block, uri: str) -> Iterator[Record]:
+    with _named(uri):
+        yield from walker.walk(block.data, block.count)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Damage found inside becomes an error that names the file."""
     try:
-        yield from walk(file.schema, block.data, block.count, WANTED if _holds_deletes(file) else WANTED_OF_DATA)
+        yield
     except (Malformed, KeyError, TypeError, RecursionError) as err:
         raise PermanentError(
             "read manifest",

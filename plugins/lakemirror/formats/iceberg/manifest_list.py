@@ -8,7 +8,7 @@ from typing import Any
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Malformed, Record, splice, walk, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes, write_long
 
 PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
 WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
@@ -33,39 +33,39 @@ class MirroredManifest:
 
 def read(data: bytes, uri: str) -> tuple[ManifestRef, ...]:
     """All manifests of a list, in its order; any damage is an error, never an empty answer."""
-    file = avro.parse(data, uri)
-    return tuple(_ref(record, uri) for block in file.blocks for record in _records(file, block, uri))
+    return tuple(_ref(record, uri) for _, records in _blocks(avro.parse(data, uri), uri) for record in records)
 
 
 def rewrite(data: bytes, uri: str, manifests: Mapping[str, MirroredManifest]) -> bytes:
     """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed."""
     file = avro.parse(data, uri)
     blocks = []
-    for block in file.blocks:
+    for block, records in _blocks(file, uri):
         edits: list[tuple[int, int, bytes]] = []
-        for record in _records(file, block, uri):
-            mirrored = manifests.get(record[PATH].value)
-            if mirrored is None:
-                raise PermanentError(
-                    "rewrite manifest list", uri, f"{record[PATH].value} was not rewritten", "report this"
-                )
-            path, length = record[PATH], record[LENGTH]
-            edits += sorted(
-                [
-                    (path.start, path.end, write_bytes(mirrored.path.encode())),
-                    (length.start, length.end, write_long(mirrored.length)),
-                ]
-            )
+        for record in records:
+            edits += sorted(_edits(record, uri, manifests))
         blocks.append(avro.Block(block.count, splice(block.data, edits)))
     return avro.assemble(file, blocks)
 
 
-def _records(file: avro.AvroFile, block: avro.Block, uri: str) -> Iterator[Record]:
+def _edits(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) -> Iterator[tuple[int, int, bytes]]:
+    path, length = record[PATH], record[LENGTH]
+    mirrored = manifests.get(path.value)
+    if mirrored is None:
+        raise PermanentError("rewrite manifest list", uri, f"{path.value} was not rewritten", "report this")
+    yield path.start, path.end, write_bytes(mirrored.path.encode())
+    yield length.start, length.end, write_long(mirrored.length)
+
+
+def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, list[Record]]]:
+    """Each block with its records; damage becomes an error that names the file."""
     try:
-        for record in walk(file.schema, block.data, block.count, WANTED):
-            if PATH not in record or LENGTH not in record:
+        walker = Walker(file.schema, WANTED)
+        for block in file.blocks:
+            records = list(walker.walk(block.data, block.count))
+            if any(PATH not in record or LENGTH not in record for record in records):
                 raise Malformed("an entry has no path or no length")
-            yield record
+            yield block, records
     except (Malformed, KeyError, TypeError, RecursionError) as err:
         raise PermanentError(
             "read manifest list", uri, f"not readable ({err})", "the source's file is damaged; nothing was published"

@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 PROFILE ?= embedded
 is_on = $(filter 1 y yes true on,$(1))
 
+# Airflow starts many short processes: each would compile everything anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 # spark-submit, airflow and python of the environment come first, whatever the caller has activated.
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 
-readonly ALL_CHECKS=(ruff format mypy imports shell docker secrets)
+readonly ALL_CHECKS=(ruff format mypy imports shell docker secrets docs)
 
 # What git tracks or would track; everything but caches where there is no git.
 project_files() {
@@ -67,6 +67,8 @@ check_secrets() {
     rm -f "$copy"
     return "$status"
 }
+
+check_docs() { .venv/bin/python scripts/generate_config_docs.py --check; }
 
 checks=("$@")
 if ((${#checks[@]} == 0)); then

@@ -1,0 +1,61 @@
+"""Which versions of the source the mirror takes, and what it does when the source goes back or starts anew."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from lakemirror.config.quantities import Count, Duration, Seconds
+from lakemirror.config.section import Section, knob
+
+
+class HistoryKnobs(Section, defer_build=True):
+    """Which versions of the source the mirror takes, and what it does when the source goes back or starts anew."""
+
+    mode: Literal["A", "B", "C"] = knob(
+        "A",
+        "A always takes the newest version and may skip others; B fills in all of them; C keeps day and week ends. "
+        "Only A is in this version; B and C are refused.",
+        requirement="M9 §17.1",
+    )
+    history_retention: Duration | None = knob(
+        None,
+        "Mode B: how far back readers of the mirror may travel; null: as far as the source lets them.",
+        requirement="M8 §16.5, M9",
+        unit="duration",
+        takes_effect="planned",
+    )
+    hist_catchup: Duration = knob(
+        timedelta(days=7),
+        "Mode B: how long the source keeps skipped versions so that they can be filled in (T_hist_catchup).",
+        requirement="M9 §17.1",
+        unit="duration",
+        takes_effect="planned",
+    )
+    lag_threshold_seconds: Seconds = knob(
+        900,
+        "Modes B and C skip to the newest version when the mirror is further behind than this.",
+        requirement="M9 §6.3, M17 §11",
+        unit="seconds",
+        takes_effect="planned",
+        ge=1,
+    )
+    pending_objects_threshold: Count = knob(
+        100_000,
+        "Modes B and C skip to the newest version when more objects than this wait to be copied.",
+        requirement="M9 §6.3",
+        unit="objects",
+        takes_effect="planned",
+        ge=1,
+    )
+    on_source_rollback: Literal["follow", "stop"] = knob(
+        "follow",
+        "The source was rolled back to an older snapshot: the mirror goes back too, or stops and says so.",
+        requirement="T21",
+    )
+    on_source_recreated: Literal["follow", "stop"] = knob(
+        "follow",
+        "The source table was dropped and made anew under its name: the mirror starts a new epoch, or stops and "
+        "says so.",
+        requirement="T22",
+    )

@@ -1,0 +1,195 @@
+"""What no single key can tell: knobs that contradict each other, a mirror over its own source, entries never reached.
+
+Rules look at values in force, and show them unless they are secret. A rule about a table is told at its entry if the
+entry says something about it, and once, at `defaults:`, if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from lakemirror.config.knobs import Knobs
+from lakemirror.config.locations import is_within
+from lakemirror.config.models import Config
+from lakemirror.config.problems import Finding, KeyPath, dotted
+from lakemirror.config.quantities import format_duration
+from lakemirror.config.sections import CatalogConfig, SourceConfig, TableEntry
+
+Verdict = tuple[str, str] | None
+_SHORTEST_GRACE = {"A": timedelta(hours=24), "B": timedelta(days=7), "C": timedelta(days=7)}
+_NEEDS_URI = ("sql", "rest", "hive")
+
+
+def check_rules(config: Config) -> Iterator[Finding]:
+    yield from _knob_findings(config)
+    yield from _entry_findings(config)
+    yield from _catalog_findings(config)
+    if config.source is not None:
+        yield from _overlap_findings(config, config.source)
+        yield from _root_findings(config.source)
+
+
+def _sample_bounds(knobs: Knobs) -> Verdict:
+    if knobs.k_min <= knobs.k_max:
+        return None
+    message = f"`k_min` ({knobs.shown('k_min')}) is larger than `k_max` ({knobs.shown('k_max')})"
+    return message, "lower k_min or raise k_max"
+
+
+def _mode_in_this_version(knobs: Knobs) -> Verdict:
+    if knobs.mode == "A":
+        return None
+    return f"`mode: {knobs.shown('mode')}` is not in this version", "write mode: A"
+
+
+def _quick_publish_in_this_version(knobs: Knobs) -> Verdict:
+    if knobs.enable_L0_quick_publish:
+        return None
+    return "`enable_L0_quick_publish: false` needs L1, which is not in this version", "write true"
+
+
+def _shortest_grace(knobs: Knobs) -> Verdict:
+    shortest = _SHORTEST_GRACE[knobs.mode]
+    if knobs.gc.cloud_gc_grace >= shortest:
+        return None
+    grace, mode = knobs.gc.shown("cloud_gc_grace"), knobs.shown("mode")
+    message = f"`gc.cloud_gc_grace` of {grace} is too short for mode {mode}: readers would lose files"
+    return message, f"want at least {format_duration(shortest)}"
+
+
+def _grace_covers_history(knobs: Knobs) -> Verdict:
+    retention = knobs.history_retention
+    if knobs.mode != "B" or retention is None or knobs.gc.cloud_gc_grace >= retention:
+        return None
+    grace, shown = knobs.gc.shown("cloud_gc_grace"), knobs.shown("history_retention")
+    return f"`gc.cloud_gc_grace` of {grace} is shorter than `history_retention` of {shown}", f"want at least {shown}"
+
+
+def _level_order(knobs: Knobs) -> Verdict:
+    if knobs.level_yellow_lag_seconds < knobs.level_orange_lag_seconds < knobs.level_red_lag_seconds:
+        return None
+    lags = ", ".join(f"{level} {knobs.shown(f'level_{level}_lag_seconds')}" for level in ("yellow", "orange", "red"))
+    return f"the lags of the levels do not rise: {lags}", "want yellow < orange < red"
+
+
+# Each with the knobs it looks at; the first that an entry sets is where the finding points.
+_KNOB_RULES: tuple[tuple[Callable[[Knobs], Verdict], tuple[KeyPath, ...]], ...] = (
+    (_sample_bounds, (("k_min",), ("k_max",))),
+    (_mode_in_this_version, (("mode",),)),
+    (_quick_publish_in_this_version, (("enable_L0_quick_publish",),)),
+    (_shortest_grace, (("gc", "cloud_gc_grace"), ("mode",))),
+    (_grace_covers_history, (("gc", "cloud_gc_grace"), ("history_retention",), ("mode",))),
+    (
+        _level_order,
+        (("level_yellow_lag_seconds",), ("level_orange_lag_seconds",), ("level_red_lag_seconds",)),
+    ),
+)
+
+
+def _knob_findings(config: Config) -> Iterator[Finding]:
+    yield from _broken_rules(config.defaults, config.defaults, ("defaults",))
+    for index, entry in enumerate(config.tables):
+        yield from _broken_rules(config.defaults.overridden_by(entry.overrides), entry.overrides, ("tables", index))
+
+
+def _broken_rules(in_force: Knobs, given: Knobs, where: KeyPath) -> Iterator[Finding]:
+    for rule, names in _KNOB_RULES:
+        own = [name for name in names if _is_given(given, name)]
+        verdict = rule(in_force) if own else None
+        if verdict is not None:
+            about = tuple((*place, *name) for place in (where, ("defaults",)) for name in names)
+            yield Finding((*where, *own[0]), f"`{dotted(where)}`: {verdict[0]}", verdict[1], about=about)
+
+
+def _is_given(knobs: Knobs, name: KeyPath) -> bool:
+    return name[-1] in (knobs.gc if len(name) == 2 else knobs).model_fields_set
+
+
+def _entry_findings(config: Config) -> Iterator[Finding]:
+    names: dict[str, int] = {}
+    patterns: list[tuple[int, TableEntry]] = []
+    for index, entry in enumerate(config.tables):
+        where: KeyPath = ("tables", index)
+        if (entry.name is None) == (entry.match is None):
+            message = f"`{dotted(where)}`: want either `name` or `match`"
+            hint = "name: sales.orders, or match: sales.*"
+            yield Finding(where, message, hint, about=((*where, "name"), (*where, "match")))
+            continue
+        if entry.exclude and entry.match is None:
+            yield Finding((*where, "exclude"), f"`{dotted(where)}.exclude` needs `match`", "remove it")
+        yield from _never_reached(where, entry, names, patterns)
+        if entry.name is None:
+            patterns.append((index, entry))
+        else:
+            names.setdefault(entry.name, index)
+
+
+def _never_reached(
+    where: KeyPath, entry: TableEntry, names: dict[str, int], patterns: list[tuple[int, TableEntry]]
+) -> Iterator[Finding]:
+    """An entry that takes nothing, because those above it take all it could."""
+    if entry.name is not None and entry.name in names:
+        message = f"`{dotted(where)}`: {entry.shown('name')} is listed before, at tables[{names[entry.name]}]"
+        yield Finding(where, message, "keep one of them")
+        return
+    for before, pattern in patterns:
+        if entry.name is not None and pattern.covers(entry.name):
+            name, taken_by = entry.shown("name"), f"`{pattern.shown('match')}` at tables[{before}]"
+            message = f"`{dotted(where)}`: {name} is never reached, {taken_by} takes it"
+            yield Finding(where, message, "move the exact name above the pattern")
+            return
+        if entry.match == pattern.match and not pattern.exclude:
+            message = f"`{dotted(where)}`: `{entry.shown('match')}` is listed before, at tables[{before}]"
+            yield Finding(where, message, "keep one of them")
+            return
+
+
+def _catalog_findings(config: Config) -> Iterator[Finding]:
+    sides: list[tuple[str, CatalogConfig]] = [("mirror", config.mirror.catalog)]
+    if config.source is not None:
+        sides.append(("source", config.source.catalog))
+        if _identity(config.source.catalog) == _identity(config.mirror.catalog):
+            message = "`mirror.catalog` is the source's catalog: the mirror would be committed over the source"
+            about: tuple[KeyPath, ...] = (("source", "catalog", "uri"), ("mirror", "catalog", "uri"))
+            yield Finding(("mirror", "catalog"), message, "give the mirror a catalog of its own", about=about)
+    for side, catalog in sides:
+        if catalog.type in _NEEDS_URI and not catalog.uri:
+            message = f"`{side}.catalog.uri` is required for type {catalog.type}"
+            yield Finding((side, "catalog"), message, about=((side, "catalog", "uri"),))
+
+
+def _identity(catalog: CatalogConfig) -> tuple[str | None, ...]:
+    """Two catalogs of equal identity hold the same tables."""
+    get = catalog.properties.get
+    if catalog.type == "sql":  # one database holds several catalogs, told apart by name
+        return "sql", catalog.uri, catalog.name
+    if catalog.type == "glue":
+        return "glue", get("glue.region") or get("client.region"), get("glue.id"), get("glue.endpoint")
+    if catalog.type in ("rest", "blms"):
+        return "rest", (catalog.uri or "").rstrip("/"), catalog.warehouse
+    return catalog.type, catalog.uri
+
+
+def _overlap_findings(config: Config, source: SourceConfig) -> Iterator[Finding]:
+    mirror = config.mirror.location
+    places: list[tuple[KeyPath, str]] = [(("source", "roots", i, "from"), r.from_) for i, r in enumerate(source.roots)]
+    if source.catalog.warehouse and "://" in source.catalog.warehouse:
+        places.append((("source", "catalog", "warehouse"), source.catalog.warehouse))
+    other_store = source.catalog.properties.get("s3.endpoint") != config.mirror.catalog.properties.get("s3.endpoint")
+    for path, place in places:
+        if mirror.startswith("s3") and other_store:
+            continue
+        if is_within(mirror, place) or is_within(place, mirror):
+            relation = "lies inside" if is_within(mirror, place) else "contains"
+            message = f"`mirror.location` {relation} `{dotted(path)}`: the mirror would write into its own source"
+            yield Finding(("mirror", "location"), message, "choose a location apart from the source", about=(path,))
+
+
+def _root_findings(source: SourceConfig) -> Iterator[Finding]:
+    for index, root in enumerate(source.roots):
+        for before, other in enumerate(source.roots[:index]):
+            for key, one, two in (("name", root.name, other.name), ("from", root.from_, other.from_)):
+                if one == two:
+                    path: KeyPath = ("source", "roots", index, key)
+                    yield Finding(path, f"`{dotted(path)}` is the same as source.roots[{before}].{key}", "keep one")

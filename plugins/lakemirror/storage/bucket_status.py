@@ -1,0 +1,63 @@
+"""What obstore says of objects, in the words of the port: descriptions, e_tags, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.checksum import Tally
+from lakemirror.storage.keys import Address
+from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult
+
+_REASON_CHARS: Final = 300
+
+
+def info_of(address: Address, meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(f"{address.root}{meta['path']}", meta["size"], e_tag_of(address, meta), meta["last_modified"])
+
+
+def e_tag_of(address: Address, said: ObjectMeta | PutResult) -> str | None:
+    """What a later IfMatch must name: GCS compares generations, the others e_tags."""
+    return said["version"] if address.kind == "gs" else said["e_tag"]
+
+
+@contextmanager
+def explained(op: str, uri: str, written: Tally | None = None, target_uri: str | None = None) -> Iterator[None]:
+    """Turn obstore's errors into the port's, by type; the error of a body being written is not ours and passes."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except (exceptions.BaseError, OSError, ValueError, NotImplementedError) as err:
+        if written is not None and written.failure is not None:
+            raise written.failure from None
+        if isinstance(err, exceptions.AlreadyExistsError | exceptions.PreconditionError | exceptions.NotModifiedError):
+            message = "the object exists already, or is not what it was"
+            raise ConditionFailed(op, target_uri or uri, message, "read it, and decide") from err
+        raise _translated(err, op, uri) from err
+
+
+def _translated(err: Exception, op: str, uri: str) -> Exception:
+    from obstore import exceptions
+
+    reason = next(iter(str(err).splitlines()), type(err).__name__)[:_REASON_CHARS]
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
+    refused = (
+        exceptions.InvalidPathError,
+        exceptions.NotSupportedError,
+        exceptions.UnknownConfigurationKeyError,
+        NotImplementedError,
+        ValueError,
+    )
+    if isinstance(err, FileNotFoundError):
+        return ObjectNotFound(op, uri, "there is no such object or bucket", "check the URI")
+    if isinstance(err, denied):
+        return PermanentError(op, uri, f"access denied ({reason})", "check credentials and permissions")
+    if isinstance(err, refused):
+        return PermanentError(op, uri, f"the store refuses this ({reason})", "check URI and storage properties")
+    return TransientError(op, uri, reason, "run again")

@@ -1,0 +1,218 @@
+"""Objects in buckets (S3, GCS, memory) through obstore.
+
+- Bodies up to CHUNK_BYTES are one conditional request: Create and IfMatch are atomic on the server.
+- Larger streams are multipart uploads, for which obstore has no condition: Create looks first and then writes, IfMatch
+  is refused (`Capabilities` says so). A body that breaks off aborts the upload. In memory every body is one piece,
+  atomic at any size.
+- On GCS the e_tag is the object's generation, because that is what GCS compares; listings do not have it.
+- Errors are told apart by exception type alone; what is not known to be permanent counts as transient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.bucket_status import e_tag_of, explained, info_of
+from lakemirror.storage.checksum import Tally
+from lakemirror.storage.clients import Clients
+from lakemirror.storage.keys import Address, check_key, check_prefix
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    Blob,
+    Condition,
+    ConditionFailed,
+    Create,
+    IfMatch,
+    ObjectInfo,
+    Overwrite,
+    Written,
+    check_copy_condition,
+    check_range,
+    cut_short,
+)
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, PutMode, PutResult
+
+    from lakemirror.storage.clients import Client
+
+_PAGE_OBJECTS: Final = 1000
+_UPLOADS_AT_ONCE: Final = 4  # parts of CHUNK_BYTES in flight per stream
+
+
+class BucketObjects:
+    """The ObjectStore port over obstore clients; the module says what it guarantees."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+        import obstore
+
+        address = check_key(uri, "get")
+        options: GetOptions = {}
+        if byte_range is not None:
+            start, length = byte_range
+            if start < 0 or length <= 0:  # stores refuse to send nothing
+                info = self.head(uri)
+                check_range(uri, byte_range, info.size_bytes)
+                return Blob(info, b"")
+            options["range"] = (start, start + length)
+        try:
+            with explained("get", uri):
+                answer = obstore.get(self._clients.open(address), address.key, options=options)
+                info, data = info_of(address, answer.meta), answer.bytes().to_bytes()
+        except TransientError:
+            if byte_range is not None:  # a range past the end has no error type of its own
+                check_range(uri, byte_range, self.head(uri).size_bytes)
+            raise
+        _, length = check_range(uri, byte_range, info.size_bytes)
+        if len(data) != length:
+            raise cut_short("get", uri, length, len(data))
+        return Blob(info, data)
+
+    def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        import obstore
+
+        address = check_key(uri, "stream")
+        with explained("stream", uri):
+            answer = obstore.get(self._clients.open(address), address.key)
+
+        def read(size_bytes: int) -> Iterator[bytes]:
+            done = 0
+            with explained("stream", uri):
+                for piece in answer.stream(min_chunk_size=chunk_bytes):
+                    done += len(piece)
+                    for start in range(0, len(piece), chunk_bytes):
+                        yield piece[start : start + chunk_bytes]
+            if done != size_bytes:
+                raise cut_short("stream", uri, size_bytes, done)
+
+        return read(answer.meta["size"])
+
+    def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
+        address = check_key(uri, "put")
+        tally = Tally()
+        with explained("put", uri, tally):
+            if isinstance(body, bytes):
+                result = self._put_whole(address, tally.add(body), condition)
+            else:
+                pieces = tally.over(body)
+                first = _take(pieces, CHUNK_BYTES + 1)
+                if sum(map(len, first)) <= CHUNK_BYTES:
+                    result = self._put_whole(address, b"".join(first), condition)
+                elif address.kind == "memory":
+                    result = self._put_whole(address, b"".join(chain(first, pieces)), condition)
+                else:
+                    result = self._put_parts(address, chain(first, pieces), condition)
+        return Written(uri, tally.size_bytes, tally.crc32c, e_tag_of(address, result))
+
+    def head(self, uri: str) -> ObjectInfo:
+        import obstore
+
+        address = check_key(uri, "head")
+        with explained("head", uri):
+            return info_of(address, obstore.head(self._clients.open(address), address.key))
+
+    def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
+        return self._list(check_prefix(prefix_uri))
+
+    def delete(self, uris: Sequence[str]) -> None:
+        import obstore
+
+        buckets: dict[str, list[Address]] = {}
+        for uri in uris:
+            address = check_key(uri, "delete")
+            buckets.setdefault(address.root, []).append(address)
+        for root, addresses in buckets.items():
+            client = self._clients.open(addresses[0])
+            with explained("delete", addresses[0].uri if len(addresses) == 1 else root):
+                try:
+                    obstore.delete(client, [address.key for address in addresses])
+                except FileNotFoundError:  # GCS minds, and stops there: the others one by one
+                    for address in addresses:
+                        _delete_if_there(client, address.key)
+
+    def copy(self, source_uri: str, target_uri: str, condition: Condition = CREATE) -> ObjectInfo:
+        import obstore
+
+        source, target = check_key(source_uri, "copy"), check_key(target_uri, "copy")
+        check_copy_condition(target_uri, condition)
+        overwrite = isinstance(condition, Overwrite)
+        with explained("copy", source_uri, target_uri=target_uri):
+            obstore.copy(self._clients.open(source, retries=overwrite), source.key, target.key, overwrite=overwrite)
+        return self.head(target_uri)
+
+    def _put_whole(self, address: Address, data: bytes, condition: Condition) -> PutResult:
+        import obstore
+
+        mode: PutMode = "overwrite"
+        if isinstance(condition, Create):
+            mode = "create"
+        elif isinstance(condition, IfMatch):
+            mode = {"version": condition.e_tag} if address.kind == "gs" else {"e_tag": condition.e_tag}
+        client = self._clients.open(address, retries=mode == "overwrite")
+        return obstore.put(client, address.key, data, mode=mode, use_multipart=False)
+
+    def _put_parts(self, address: Address, pieces: Iterator[bytes], condition: Condition) -> PutResult:
+        import obstore
+
+        client = self._clients.open(address)
+        if isinstance(condition, IfMatch):
+            why = f"IfMatch cannot stream more than {CHUNK_BYTES} bytes to this store"
+            raise PermanentError("put", address.uri, why, "keep conditional objects small")
+        if isinstance(condition, Create) and _is_there(client, address.key):
+            raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
+        return obstore.put(
+            client,
+            address.key,
+            pieces,
+            use_multipart=True,
+            chunk_size=CHUNK_BYTES,
+            max_concurrency=_UPLOADS_AT_ONCE,
+        )
+
+    def _list(self, address: Address) -> Iterator[ObjectInfo]:
+        import obstore
+
+        below = f"{address.key}/" if address.key else ""
+        with explained("list", address.uri):
+            pages = obstore.list(self._clients.open(address), address.key or None, chunk_size=_PAGE_OBJECTS)
+            for page in pages:
+                for meta in page:
+                    if meta["path"].startswith(below):
+                        yield info_of(address, meta)
+
+
+def _take(pieces: Iterator[bytes], at_least_bytes: int) -> list[bytes]:
+    """Pieces from the front that make up so many bytes, or all that there are."""
+    taken: list[bytes] = []
+    size_bytes = 0
+    for piece in pieces:
+        taken.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= at_least_bytes:
+            break
+    return taken
+
+
+def _is_there(client: Client, key: str) -> bool:
+    import obstore
+
+    try:
+        obstore.head(client, key)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _delete_if_there(client: Client, key: str) -> None:
+    import obstore
+
+    with suppress(FileNotFoundError):
+        obstore.delete(client, key)

@@ -1,0 +1,259 @@
+"""`make bench`: measure what the project promises and print it next to the bar.
+
+Each measure stands alone: `make bench BENCH_ARGS="commit help"` runs only these. `setup` makes a whole environment
+from an empty cache and needs the package registry, so it runs only when it is named. Results also go to
+`.bench/results.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the answer; `is_met` is None where no bar was set."""
+
+    what: str
+    measured: str
+    bar: str
+    is_met: bool | None
+
+
+def measure_commit(folder: Path) -> list[Row]:
+    """One commit on a table of 1,000 snapshots and 1,000 manifests: requests counted, and seconds."""
+    import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from dev import long_history
+    from lakemirror.app import App
+    from lakemirror.model.table import TableRef
+
+    catalog = SqlCatalog("onprem", uri=f"sqlite:///{folder}/source.db", warehouse=(folder / "warehouse").as_uri())
+    catalog.create_namespace("big")
+    table = long_history.make(catalog, "big.history", 1000)
+    config = folder / "lakemirror.yaml"
+    config.write_text(
+        "source:\n  catalog: {name: onprem, type: sql, uri: sqlite:///source.db, warehouse: warehouse}\n"
+        "mirror:\n  catalog: {name: cloud, type: sql, uri: sqlite:///mirror.db}\n  location: mirror\n"
+        "defaults: {small_change_files: 100000}\ntables: [{name: big.history}]\n"
+    )
+    name = TableRef.parse("big.history")
+    with App.load(str(config)) as app:
+        first = app.mirror(name).as_json()
+        app.follow(name)
+        table.append(pa.table({"id": [1001], "name": ["row 1001"]}, schema=long_history.COLUMNS))
+        start = time.monotonic()
+        change = app.mirror(name).as_json()
+        app.follow(name)
+        spent = time.monotonic() - start
+        idle = app.mirror(name).as_json()
+    source, mirror = change["requests"]["source"], change["requests"]["mirror"]
+    bootstrap = first["seconds"]["total"]
+    return [
+        Row("first mirror of 1,000 commits of one file", f"{bootstrap:.2f} s", "–", None),
+        Row(
+            "one commit: source reads (metadata, list, manifest, file)",
+            str(sum(source.values())),
+            "4",
+            sum(source.values()) == 4,
+        ),
+        Row("one commit: requests to the mirror bucket", _verbs(mirror), "≤ 30", sum(mirror.values()) <= 30),
+        Row("one commit: mirror and follow", f"{spent:.2f} s", "–", None),
+        Row(
+            "unchanged table: source object reads",
+            str(sum(idle["requests"]["source"].values())),
+            "0",
+            not any(idle["requests"]["source"].values()),
+        ),
+    ]
+
+
+def measure_walk(folder: Path) -> list[Row]:
+    """Entries of a manifest with 20 columns of statistics, read and rewritten on one core."""
+    import struct
+
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.manifest import (
+        DataFile,
+        DataFileContent,
+        FileFormat,
+        ManifestEntry,
+        ManifestEntryStatus,
+        write_manifest,
+    )
+    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+    from pyiceberg.schema import Schema
+    from pyiceberg.typedef import Record
+    from pyiceberg.types import LongType, NestedField
+
+    from lakemirror.formats.iceberg import manifest
+    from lakemirror.model.paths import PrefixMap
+
+    count = 10_000
+    schema = Schema(*(NestedField(number, f"c{number}", LongType()) for number in range(1, 21)))
+    path = folder / "manifest.avro"
+    output = PyArrowFileIO().new_output(path.as_uri())
+    with write_manifest(2, UNPARTITIONED_PARTITION_SPEC, schema, output, 1, "deflate") as writer:
+        for number in range(count):
+            bounds = {column: struct.pack("<q", number * column * 7919) for column in range(1, 21)}
+            counts = dict.fromkeys(range(1, 21), 100_000 + number)
+            file = DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=f"s3://lake/warehouse/db/table/data/part-{number:08d}.parquet",
+                file_format=FileFormat.PARQUET,
+                partition=Record(),
+                record_count=100,
+                file_size_in_bytes=1 << 20,
+                column_sizes=counts,
+                value_counts=counts,
+                null_value_counts=counts,
+                nan_value_counts={},
+                lower_bounds=bounds,
+                upper_bounds=bounds,
+                split_offsets=[4],
+            )
+            entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=1, data_file=file)
+            writer.add_entry(entry)
+    data = path.read_bytes()
+    paths = PrefixMap.of({"s3://lake/warehouse/db/table": "gs://mirror/db/table"})
+    read = _seconds(lambda: sum(1 for _ in manifest.live_entries(data, "bench")))
+    rewritten = _seconds(lambda: manifest.rewrite(data, "bench", paths, {}))
+    return [
+        Row("manifest entries read, one core", f"{count / read:,.0f}/s", "–", None),
+        Row("manifest entries rewritten, one core", f"{count / rewritten:,.0f}/s", "–", None),
+    ]
+
+
+def measure_parse(folder: Path) -> list[Row]:
+    """Parse the DAGs of 200 tables in a fresh process, without Airflow's own imports."""
+    config = folder / "lakemirror.yaml"
+    tables = "".join(f"  - name: sales.table_{number:03d}\n" for number in range(200))
+    config.write_text(
+        "source:\n  catalog: {name: onprem, type: sql, uri: sqlite:///source.db}\n"
+        "mirror:\n  catalog: {name: cloud, type: sql, uri: sqlite:///mirror.db}\n  location: mirror\n"
+        f"tables:\n{tables}"
+    )
+    code = (
+        "import sys, time, runpy\n"
+        "import airflow.sdk, airflow.triggers.base, airflow.providers.apache.spark.operators.spark_submit\n"
+        "start = time.perf_counter()\n"
+        "made = [value for file in sys.argv[1:] for value in runpy.run_path(file).values()]\n"
+        "count = sum(isinstance(value, airflow.sdk.DAG) for value in made)\n"
+        "print(count, time.perf_counter() - start)\n"
+    )
+    env = {**os.environ, "LAKEMIRROR_CONFIG": str(config), "AIRFLOW_HOME": str(folder / "airflow")}
+    files = [str(PROJECT / "dags" / name) for name in ("mirror.py", "follow.py")]
+    samples = []
+    for _ in range(3):
+        command = [sys.executable, "-c", code, *files]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120)
+        count, spent = done.stdout.split()[-2:]
+        if int(count) < 400:
+            raise RuntimeError(f"want 400 DAGs, got {count}")
+        samples.append(float(spent))
+    best = min(samples)
+    return [Row("parse the DAGs of 200 tables (400 DAGs)", f"{best:.2f} s", "≤ 2 s", best <= 2)]
+
+
+def measure_help(folder: Path) -> list[Row]:
+    """The time to the first answer of the command line."""
+    command = [str(PROJECT / "bin" / "lakemirror"), "--help"]
+    samples = [_seconds(lambda: subprocess.run(command, capture_output=True, check=True, timeout=60)) for _ in range(7)]
+    median = statistics.median(samples)
+    return [Row("bin/lakemirror --help", f"{median:.2f} s", "≤ 0.7 s", median <= 0.7)]
+
+
+def measure_resetup(folder: Path) -> list[Row]:
+    """`make setup` when everything is up to date: quick and silent."""
+    start = time.monotonic()
+    done = subprocess.run(["make", "-s", "setup"], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=300)
+    spent = time.monotonic() - start
+    is_silent = not done.stdout and not done.stderr
+    return [
+        Row(
+            "make setup, the second time",
+            f"{spent:.2f} s, {'silent' if is_silent else 'NOT silent'}",
+            "< 2 s, silent",
+            spent < 2 and is_silent,
+        )
+    ]
+
+
+def measure_setup(folder: Path) -> list[Row]:
+    """`make setup` in a copy of the project, from an empty cache."""
+    copy = folder / "project"
+    subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(copy)], check=True, timeout=120)
+    env = {**os.environ, "UV_CACHE_DIR": str(folder / "uv"), "PIP_NO_CACHE_DIR": "1"}
+    spent = _seconds(
+        lambda: subprocess.run(["make", "-s", "setup"], cwd=copy, env=env, capture_output=True, check=True, timeout=600)
+    )
+    return [Row("make setup, from an empty cache", f"{spent:.0f} s", "≤ 90 s", spent <= 90)]
+
+
+MEASURES: dict[str, Callable[[Path], list[Row]]] = {
+    "commit": measure_commit,
+    "walk": measure_walk,
+    "parse": measure_parse,
+    "help": measure_help,
+    "resetup": measure_resetup,
+    "setup": measure_setup,
+}
+BY_DEFAULT = [name for name in MEASURES if name != "setup"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measure", nargs="*", choices=[*MEASURES, []], help=f"default: {' '.join(BY_DEFAULT)}")
+    names = parser.parse_args(argv).measure or BY_DEFAULT
+    rows: list[Row] = []
+    for name in names:
+        print(f"bench: {name} …", file=sys.stderr, flush=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"lakemirror-bench-{name}-"))
+        try:
+            rows += MEASURES[name](folder)
+        finally:
+            shutil.rmtree(folder)
+    _tell(rows)
+    return 1 if any(row.is_met is False for row in rows) else 0
+
+
+def _tell(rows: list[Row]) -> None:
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    widths = [max(len(getattr(row, name)) for row in rows) for name in ("what", "measured", "bar")]
+    print(machine)
+    for row in rows:
+        verdict = {True: "met", False: "MISSED", None: ""}[row.is_met]
+        print(f"  {row.what:<{widths[0]}}  {row.measured:>{widths[1]}}  {row.bar:>{widths[2]}}  {verdict}")
+    results = PROJECT / ".bench" / "results.json"
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _verbs(counts: dict[str, int]) -> str:
+    shown = ", ".join(f"{count} {verb}" for verb, count in counts.items() if count)
+    return f"{sum(counts.values())} ({shown})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Runs one of `spark_jobs/` by spark-submit, and tells from its result file whether a retry can help."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lakemirror.airflow.errors import airflow_errors, exception_from_result
+from lakemirror.airflow.hook import LakemirrorHook
+
+if TYPE_CHECKING:
+    from lakemirror.app import App
+
+BRIEF = ("table", "files", "bytes", "skipped_files", "seconds")
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """One stage of the way of a commit, as a Spark job of its own; re-running it finishes what is missing.
+
+    The connection `conn_id` names the cluster. The driver runs next to this task (client mode), with its environment,
+    so that the job reads the same configuration; the library goes to the executors as one archive.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "config_path", "plan_uri")
+    ui_color = "#fbe3d3"
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        conn_id: str,
+        table: str,
+        plan_uri: str,
+        config_path: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(application=application, conn_id=conn_id, deploy_mode="client", **kwargs)
+        self.table = table
+        self.plan_uri = plan_uri
+        self.config_path = config_path
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
+        result_uri = self._result_uri(context)
+        self._check_connection()
+        with ExitStack() as stack:
+            with airflow_errors(is_plan_fixed=True):
+                app = stack.enter_context(LakemirrorHook(config_path=self.config_path).app())
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lakemirror-"))
+                self._prepare(app, result_uri, Path(folder))
+            try:
+                super().execute(context)
+            except AirflowException as err:
+                raise self._failure(app, result_uri, err) from err
+            result = self._read_result(app, result_uri)
+        if result is None:
+            raise AirflowException(f"{self.table}: {self.task_id} ended without a result at {result_uri}")
+        for line in result["report"]:
+            self.log.info("%s", line)
+        return {key: result[key] for key in BRIEF if key in result}
+
+    def _prepare(self, app: App, result_uri: str, folder: Path) -> None:
+        from lakemirror.spark import library
+
+        archive = library.build_archive(folder)
+        self.name = f"lakemirror {self.task_id} {self.table}"
+        self.conf = {**_defaults(os.environ), **library.spark_conf(archive), **app.config.spark.conf}
+        self.env_vars = _search_path(os.environ)
+        self.application_args = [
+            *("--config", str(app.config.path)),
+            *("--table", self.table),
+            *("--plan-uri", self.plan_uri),
+            *("--result-uri", result_uri),
+        ]
+
+    def _check_connection(self) -> None:
+        """The provider would take a connection it cannot load for YARN, and say so only in a log line."""
+        try:
+            BaseHook.get_connection(self._conn_id)
+        except (AirflowException, ValueError) as err:
+            raise AirflowFailException(
+                f"{self.table}: Spark connection {self._conn_id!r} cannot be loaded ({err}); "
+                f'define it, e.g. AIRFLOW_CONN_{self._conn_id.upper()}=\'{{"conn_type": "spark", "host": "local[*]"}}\''
+            ) from err
+
+    def _result_uri(self, context: Context) -> str:
+        """Each try has its own file, so that no try is judged by what another one wrote."""
+        ti = context["ti"]
+        run = hashlib.sha256(str(ti.run_id).encode()).hexdigest()[:12]
+        return f"{self.plan_uri.rstrip('/')}/results/{self.task_id}-{run}-{ti.try_number}.json"
+
+    def _failure(self, app: App, result_uri: str, err: AirflowException) -> AirflowException:
+        """Why the job failed, by its own word; a job that could not leave one was cut off, and may be tried again."""
+        result = self._read_result(app, result_uri)
+        return err if result is None or result["ok"] else exception_from_result(result["error"])
+
+    def _read_result(self, app: App, result_uri: str) -> dict[str, Any] | None:
+        from lakemirror.spark.job import read_result
+
+        with airflow_errors():
+            return read_result(app.mirror_store, result_uri)
+
+
+def _defaults(env: Mapping[str, str]) -> dict[str, str]:
+    """Driver and executors run this Python unless told otherwise; logs hold what the job says, not each Spark step.
+
+    The jobs are short, so Spark's own web page is off: on a host with many tables the drivers would fight for ports.
+    """
+    python = {"spark.pyspark.driver.python": sys.executable}
+    if "PYSPARK_PYTHON" not in env:
+        python["spark.pyspark.python"] = sys.executable
+    quiet = {"spark.log.level": "WARN", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    return {**python, **quiet}
+
+
+def _search_path(env: Mapping[str, str]) -> dict[str, str] | None:
+    """spark-submit comes with this Python; workers started by full path do not have its folder in PATH."""
+    if shutil.which("spark-submit") is not None:
+        return None
+    return {"PATH": os.pathsep.join((str(Path(sys.executable).parent), env.get("PATH", os.defpath)))}

@@ -90,11 +90,14 @@ class App:
         return named
 
     def resolve_patterns(self) -> tuple[TableRef, ...]:
-        """The tables that patterns match, as the source catalog lists them (the mirror's, where there is no source)."""
+        """The tables that patterns match: of those the source catalog lists, or, for a follower, the mirror bucket."""
+        from lakemirror import bridge
+
         if not self.config.has_patterns:
             return ()
-        catalog = self._ports.source_catalog if self._ports.has_source else self._ports.mirror_catalog
-        return self.config.match(str(table) for table in catalog.tables())
+        if not self._ports.has_source:
+            return self.config.match(bridge.announced(self._ports.mirror_store, self.config.mirror.location))
+        return self.config.match(str(table) for table in self._ports.source_catalog.tables())
 
     def plan(self, table: TableRef, *, target_snapshot_id: int | None = None) -> PlanResult:
         """The dry run: what `mirror` would do; writes nothing."""
@@ -192,6 +195,14 @@ class App:
         from lakemirror import bridge
 
         return bridge.published(self._ports.mirror_store, self._ports.layout(table)).newest
+
+    def mirror_version(self, table: TableRef) -> int | None:
+        """The version that readers of the mirror see; None if there is none, or if it is foreign."""
+        from lakemirror.follow.follower import head_of
+
+        ports = self._ports
+        head = head_of(ports.mirror_catalog, ports.mirror_store, ports.layout(table), table)
+        return None if head is None else head.version
 
     def spark_engine(self) -> Engine:
         """The engine that all Spark work of this App shares; its session starts with the first stage."""

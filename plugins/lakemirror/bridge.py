@@ -6,11 +6,15 @@ at an ordinal with other content has lost the race. Safety rests on that alone: 
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.layout import TableLayout, ordinal
 from lakemirror.model.marker import Marker
+from lakemirror.model.paths import is_below
+from lakemirror.model.table import TableRef
 from lakemirror.storage.port import Blob, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 
 
@@ -45,6 +49,9 @@ def read_ready(store: ObjectStore, layout: TableLayout, version: int) -> Marker:
     marker = Marker.from_bytes(store.get(uri).data, uri)
     if marker.version != version:
         raise PermanentError("read marker", uri, f"it speaks of v{marker.version}", "it was moved or altered")
+    for named in (marker.metadata_uri, marker.index_uri, marker.manifest_list_uri):
+        if named is not None and not is_below(named, layout.root):
+            raise PermanentError("read marker", uri, f"{named} lies outside {layout.root}", "it was moved or forged")
     return marker
 
 
@@ -82,6 +89,22 @@ def publish(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes
                 "run again: it plans from the winner",
             ) from err
     store.delete([layout.staged(marker.version)])
+
+
+def announce(store: ObjectStore, location: str, table: TableRef) -> None:
+    """Note that the mirror has this table, so that a follower can find it; noting it again changes nothing."""
+    with suppress(ConditionFailed):
+        store.put(f"{_register_of(location)}/{table}.json", json.dumps({"table": str(table)}).encode(), Create())
+
+
+def announced(store: ObjectStore, location: str) -> tuple[str, ...]:
+    """The names of all tables that were ever announced, by name. A hint: what is true stands in their folders."""
+    found = (info.uri.rsplit("/", 1)[-1] for info in store.list(_register_of(location)))
+    return tuple(sorted(name.removesuffix(".json") for name in found if name.endswith(".json")))
+
+
+def _register_of(location: str) -> str:
+    return f"{location.rstrip('/')}/_tables"
 
 
 def _find(store: ObjectStore, uri: str) -> Blob | None:

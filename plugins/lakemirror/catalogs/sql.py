@@ -16,6 +16,7 @@ from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+    from sqlalchemy.exc import DBAPIError
 
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _HEAD = f"SELECT metadata_location FROM iceberg_tables WHERE {_WHERE}"
@@ -94,7 +95,7 @@ class SqlCatalog:
     @contextmanager
     def _connection(self, op: str, subject: str) -> Iterator[Connection]:
         from sqlalchemy import inspect
-        from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+        from sqlalchemy.exc import DBAPIError, IntegrityError
 
         engine = self._connect(op)
         try:
@@ -103,18 +104,25 @@ class SqlCatalog:
         except IntegrityError:
             raise
         except DBAPIError as err:
-            cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
             try:
                 is_catalog = inspect(engine).has_table("iceberg_tables")
-            except OperationalError:
+            except DBAPIError:
                 is_catalog = True
             if not is_catalog:
                 raise _NoCatalogYetError(
                     op, subject, f"the database of catalog {self._name} has no Iceberg tables", "check catalog.uri"
                 ) from err
-            raise TransientError(
-                op, subject, f"the database of catalog {self._name} did not answer ({cause}: {err.orig})", "run again"
-            ) from err
+            raise self._explained(op, subject, err) from err
+
+    def _explained(self, op: str, subject: str, err: DBAPIError) -> TransientError | PermanentError:
+        """A database that is busy or away may come back; one that says no will say it again."""
+        from sqlalchemy.exc import IntegrityError, OperationalError
+
+        cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
+        message = f"the database of catalog {self._name} did not answer ({cause}: {err.orig})"
+        if isinstance(err, OperationalError | IntegrityError):
+            return TransientError(op, subject, message, "run again")
+        return PermanentError(op, subject, message, "check catalog.uri and what the database says")
 
     def _connect(self, op: str) -> Engine:
         from sqlalchemy import create_engine
@@ -132,13 +140,23 @@ class SqlCatalog:
     def _ensure_namespace(self, table: TableRef) -> None:
         """Namespace and catalog tables are made by pyiceberg: it owns their shape."""
         from pyiceberg.catalog.sql import SqlCatalog as PyicebergCatalog
+        from sqlalchemy.exc import DBAPIError
 
         uri = self._properties["uri"]
         if uri.startswith("sqlite:///"):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        catalog = PyicebergCatalog(self._name, **self._properties)
-        catalog.create_namespace_if_not_exists(table.namespace)
-        catalog.close()
+        for attempt in (1, 2):  # the first may lose against another follower that makes the same; then it is there
+            catalog = None
+            try:
+                catalog = PyicebergCatalog(self._name, **self._properties)
+                catalog.create_namespace_if_not_exists(table.namespace)
+                return
+            except DBAPIError as err:
+                if attempt == 2:
+                    raise self._explained("register", str(table), err) from err
+            finally:
+                if catalog is not None:
+                    catalog.close()
 
 
 def _text(statement: str) -> Any:

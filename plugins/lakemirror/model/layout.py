@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from lakemirror.model.table import TableRef
 
-_ORDINAL = re.compile(r"/v(\d+)\.(ready|demoted|marker)\.json$")
+# Folders of a mirror table that hold no file of the source; `_roots` holds those of further roots.
+CONTROL_FOLDERS = frozenset(("_plan", "_ledger", "_inprogress", "_ready", "_gc", "_control", "_trash", "_roots"))
+_ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|marker)\.json$")
 
 
 @dataclass(frozen=True, slots=True)

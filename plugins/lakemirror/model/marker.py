@@ -9,11 +9,19 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import UnionType
 from typing import Any
 
 from lakemirror.errors import PermanentError
 
 FORMAT = 1
+# What each field must be; the hash does not tell, because whoever alters a marker can compute it anew.
+_KINDS: dict[str, type | UnionType] = {
+    **dict.fromkeys(("table", "epoch", "kind", "metadata_uri", "metadata_sha256", "index_uri", "index_sha256"), str),
+    **dict.fromkeys(("closure_digest", "source_metadata_location", "source_fingerprint"), str),
+    **dict.fromkeys(("parent_checksum", "manifest_list_uri"), str | None),
+    **dict.fromkeys(("manifest_count", "sequence_number", "files", "size_bytes"), int),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ class Marker:
         """Read a marker and check its hash; a newer format or a broken one is refused."""
         try:
             marker, checksum = cls._from_document(json.loads(data), uri)
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
             raise PermanentError(
                 "read marker", uri, f"not a marker ({err!r})", "it was not written by Lakemirror"
             ) from err
@@ -107,6 +115,9 @@ class Marker:
         fields["parent"] = None if document["parent"] is None else _number(document["parent"])
         fields["snapshot_id"] = None if document["snapshot_id"] is None else int(document["snapshot_id"])
         fields["source_committed_at"] = datetime.fromisoformat(document["source_committed_at"])
+        for name, kind in _KINDS.items():
+            if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
+                raise ValueError(f"{name} is {fields[name]!r}")
         return cls(**fields), document["checksum"]
 
 

@@ -1,7 +1,7 @@
 """Where a source path goes in the mirror: the longest known prefix, cut at a `/`, or a refusal.
 
-Nothing is guessed: a path under no known root, or one that could climb out of its root, is an error that names
-the path and the roots. Relative paths are left as they are. Spellings of one place (`s3`, `s3a`, `s3n`;
+Nothing is guessed: a path under no known root, or one that could climb out of its root or pose as a control object of
+the mirror, is an error that names the path and the roots. Relative paths are left as they are. Spellings of one place (`s3`, `s3a`, `s3n`;
 `file:///x`, `file:/x`, `/x`) are the same place.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lakemirror.errors import PermanentError
+from lakemirror.model.layout import CONTROL_FOLDERS
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
@@ -66,6 +67,13 @@ class PrefixMap:
                 if ".." in segments or "." in segments:
                     raise PermanentError(
                         "map path", path, "the path climbs by . or ..", "the source's metadata is broken"
+                    )
+                if segments[0] in CONTROL_FOLDERS:
+                    raise PermanentError(
+                        "map path",
+                        path,
+                        f"{segments[0]} is a folder of the mirror's own",
+                        "move the file on the source",
                     )
                 return f"{target}/{rest}"
         return None

@@ -233,7 +233,7 @@ class StatusResult:
 
     @property
     def backlog(self) -> bool:
-        return self.source_state == "ok" and self.lag_s is not None and self.lag_s > 0
+        return self.source_state in ("ok", None) and self.lag_s is not None and self.lag_s > 0
 
     def as_json(self) -> dict[str, Any]:
         source = None

@@ -91,6 +91,7 @@ def detect(
     step = _Step(table, metadata, head, known, paths)
     name = _source_name(location, target_snapshot_id)
     version = ordinals.last_used + 1
+    metadata_json.for_mirror(metadata, paths, version, head, step.retained())  # refuses what could not be written later
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(_count(row) for row in manifests if row["state"] == "added")
     statistics = step.new_statistics()
@@ -182,18 +183,27 @@ class _Step:
                 continue
             list_path = there[snapshot_id]["manifest-list"]
             new_lists.append((snapshot_id, list_path))
-            for ref in self._read_list(source, list_path):
+            for ref in self._read_list(source, there[snapshot_id]):
                 row = _reused(known[ref.path]) if ref.path in known else self._added(ref)
                 rows.setdefault(ref.path, row)["snapshots"].append(snapshot_id)  # type: ignore[attr-defined]
         gone = [{**_reused(row), "state": "removed"} for source, row in known.items() if source not in rows]
         return [*rows.values(), *gone], tuple(new_lists)
 
-    def _read_list(self, source: ObjectStore, path: str) -> tuple[manifest_list.ManifestRef, ...]:
+    def _read_list(self, source: ObjectStore, snapshot: Json) -> tuple[manifest_list.ManifestRef, ...]:
+        path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            return manifest_list.read(source.get(path).data, path)
+            found = manifest_list.read(source.get(path).data, path)
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
+        if not found and metadata_json.has_files(snapshot):
+            raise PermanentError(
+                "detect",
+                path,
+                "the manifest list is empty, but the snapshot's summary tells of files",
+                "the file is cut; repair the source",
+            )
+        return found
 
     def _added(self, ref: manifest_list.ManifestRef) -> dict[str, object]:
         target = self.paths.map(ref.path)

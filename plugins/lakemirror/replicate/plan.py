@@ -35,7 +35,7 @@ FACT = pa.schema(
     [pa.field("target", pa.string()), pa.field("size", pa.int64()), ENTRY.field("lower"), ENTRY.field("upper")]
 )
 ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind")])
-TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("is_source", pa.bool_())])
+TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("length", pa.int64()), pa.field("is_source", pa.bool_())])
 SEGMENT = pa.schema(
     [
         pa.field("uri", pa.string()),
@@ -79,12 +79,15 @@ class Plan:
 
 def make(change: Change, context: StageContext, engine: Engine) -> Plan:
     """Read the changed manifests and write the plan's segments; `plan.json` comes last and says that all are there."""
+    statistics = _statistics(change)
     added, removed = change.rows("added"), _worth_reading(change)
-    new = pa.table([added["source"], pa.array([True] * added.num_rows, pa.bool_())], schema=TO_READ)
-    old = pa.table([removed["target"], pa.array([False] * removed.num_rows, pa.bool_())], schema=TO_READ)
+    new = _to_read(added["source"], added["source_length"], is_source=True)
+    old = _to_read(removed["target"], removed["target_length"], is_source=False)
     found = engine.diff(ReadEntries(context), ENTRY, new, old, PackSegments(context), SEGMENT)
-    if change.statistics:
-        found = pa.concat_tables([found, _pack_statistics(change, context)])
+    if statistics.num_rows:
+        found = pa.concat_tables(
+            [found, pa.Table.from_batches(PackSegments(context).write("copy", statistics), SEGMENT)]
+        )
     requests = sum_requests(
         [{"source": {"get": added.num_rows}, "mirror": {"get": removed.num_rows, "put": found.num_rows + 1}}]
     )
@@ -94,6 +97,10 @@ def make(change: Change, context: StageContext, engine: Engine) -> Plan:
     document = {**asdict(plan), "segments": [asdict(segment) for segment in plan.segments]}
     context.mirror.put(f"{context.plan_uri}/plan.json", json.dumps(document).encode(), Overwrite())
     return plan
+
+
+def _to_read(uris: pa.ChunkedArray, lengths: pa.ChunkedArray, *, is_source: bool) -> pa.Table:
+    return pa.table([uris, lengths, pa.array([is_source] * len(uris), pa.bool_())], schema=TO_READ)
 
 
 def load(store: ObjectStore, plan_uri: str) -> Plan | None:
@@ -113,14 +120,15 @@ def _worth_reading(change: Change) -> pa.Table:
     return removed if carries else removed.slice(0, 0)
 
 
-def _pack_statistics(change: Change, context: StageContext) -> pa.Table:
+def _statistics(change: Change) -> pa.Table:
+    """The new statistics files as items to copy; their keys are checked before anything is written."""
     entries = [
         {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics"}
         for path, size in change.statistics
     ]
     for entry in entries:
         check_key(str(entry["target"]))
-    return pa.Table.from_batches(PackSegments(context).write("copy", pa.Table.from_pylist(entries, ITEM)), SEGMENT)
+    return pa.Table.from_pylist(entries, ITEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +140,19 @@ class ReadEntries:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield self._read(row["uri"], row["is_source"])
+                yield self._read(row["uri"], row["length"], row["is_source"])
 
-    def _read(self, uri: str, is_source: bool) -> pa.RecordBatch:
+    def _read(self, uri: str, length: int, is_source: bool) -> pa.RecordBatch:
         store = self.context.source if is_source else self.context.mirror
         try:
             data = store.get(uri).data
         except ObjectNotFound as err:
+            if not is_source:
+                raise
             raise SourceVanishedError("read manifest", uri, "the manifest is gone", "run again: it plans anew") from err
+        manifest.check_length(data, uri, length)
         rows = []
-        for entry in manifest.live_entries(data, uri):
+        for entry in manifest.live_entries(data, uri, self.context.paths if is_source else None):
             target = self.context.paths.map(entry.path) if is_source else entry.path
             check_key(target)
             rows.append((target, entry.path, entry.size_bytes, entry.kind, entry.lower, entry.upper))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,12 +80,14 @@ class RewriteManifests:
                     facts = pa.concat_tables(
                         [FACT.empty_table(), *(segments.read(stores.mirror, uri) for uri in self.fact_uris)]
                     )
-                length = self._rewrite(stores, row["source"], row["target"], facts if row["has_deletes"] else None)
+                length = self._rewrite(stores, row, facts if row["has_deletes"] else None)
                 result = {"source": row["source"], "target_length": length, "requests": stores.requests}
                 yield pa.RecordBatch.from_pylist([result], REWRITTEN_MANIFESTS)
 
-    def _rewrite(self, stores: Counted, source: str, target: str, facts: pa.Table | None) -> int:
+    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: pa.Table | None) -> int:
+        source, target = str(row["source"]), str(row["target"])
         data = read_source(stores.source, source)
+        manifest.check_length(data, source, row["source_length"])
         deletes = {} if facts is None else self._facts_of(data, source, facts)
         new = manifest.rewrite(data, source, self.context.paths, deletes)
         return put_or_adopt(stores.mirror, target, new, lambda left, right: avro.same_records(left, right, target))

@@ -1,7 +1,8 @@
 """L0: before a version is published, look at what was copied, by the ledger and the store, never by trust.
 
-Existence and size of a sample of files, the CRC32C of as many of them as a budget of bytes allows, and every metadata
-object of the version. `full` looks at every file and reads every byte.
+Existence and size of a sample of copied files and of rewritten delete files, the CRC32C of as many of the former as a
+budget of bytes allows, sizes of new manifests, new manifest lists, the index, and the metadata to the byte. `full`
+looks at every file and reads every byte.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lakemirror.errors import VerificationError
+from lakemirror.errors import PermanentError, VerificationError
+from lakemirror.replicate import index as indexes
 from lakemirror.replicate.assemble import Assembled
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.copy import Item, ledger_folder, read_ledger
@@ -41,25 +43,38 @@ def verify_l0(
     store: ObjectStore, change: Change, plan: Plan, assembled: Assembled, ledger_uri: str, sampling: Sampling
 ) -> int:
     """Raises VerificationError at the first thing that is wrong; gives the number of objects looked at."""
-    files = _sample(store, plan, ledger_uri, sampling)
+    files = [item for role in ("delete", "copy") for item in _sample(store, plan, role, ledger_uri, sampling)]
     with ThreadPoolExecutor(max_workers=sampling.concurrency) as pool:
         list(pool.map(lambda item: _check_size(store, item["target"], item["size"]), files))
         list(pool.map(lambda item: _check_bytes(store, item), _within_budget(files, sampling)))
-    manifests = change.rows("added").to_pylist()
+        manifests = _new_manifests(store, change, assembled, sampling)
+        list(pool.map(lambda row: _check_size(store, row["target"], row["target_length"]), manifests))
     lists = [change.paths.map(uri) for _, uri in change.new_lists]
-    metadata = store.get(assembled.metadata_uri).data
-    if hashlib.sha256(metadata).hexdigest() != assembled.metadata_sha256:
-        raise VerificationError("verify", assembled.metadata_uri, "its hash does not fit", "run again")
-    for uri in [row["target"] for row in manifests[: sampling.count(len(manifests))]] + lists:
+    for uri in lists:
         _head(store, uri)
-    return len(files) + min(len(manifests), sampling.count(len(manifests))) + len(lists) + 1
+    if hashlib.sha256(_get(store, assembled.metadata_uri)).hexdigest() != assembled.metadata_sha256:
+        raise VerificationError("verify", assembled.metadata_uri, "its hash does not fit", "run again")
+    return len(files) + len(manifests) + len(lists) + 2
 
 
-def _sample(store: ObjectStore, plan: Plan, ledger_uri: str, sampling: Sampling) -> list[Item]:
+def _new_manifests(store: ObjectStore, change: Change, assembled: Assembled, sampling: Sampling) -> list[Item]:
+    """Rows of the index, which the next run will build on: its hash is checked on the way."""
+    try:
+        index = indexes.load(store, assembled.index_uri, assembled.index_sha256)
+    except PermanentError as err:
+        raise VerificationError(
+            "verify", assembled.index_uri, f"the index is not as written ({err})", "run again"
+        ) from err
+    added = set(change.rows("added")["target"].to_pylist())
+    rows = [row for row in index.manifests.to_pylist() if row["target"] in added]
+    return sorted(rows, key=_spread)[: sampling.count(len(rows))]
+
+
+def _sample(store: ObjectStore, plan: Plan, role: str, ledger_uri: str, sampling: Sampling) -> list[Item]:
     """Rows of the ledger, segment by segment, until there are enough; the ledger must hold all that was planned."""
-    wanted = sampling.count(sum(segment.files for segment in plan.of("copy")))
+    wanted = sampling.count(sum(segment.files for segment in plan.of(role)))
     sample: list[Item] = []
-    for segment in plan.of("copy"):
+    for segment in plan.of(role):
         if len(sample) >= wanted:
             break
         rows = {row["target"]: row for row in read_ledger(store, ledger_folder(ledger_uri, segment.uri))}
@@ -82,7 +97,7 @@ def _spread(item: Item) -> bytes:
 def _within_budget(files: list[Item], sampling: Sampling) -> Iterator[Item]:
     left = CRC_BUDGET_BYTES
     for item in files:
-        if sampling.full or item["size"] <= left:
+        if "crc32c" in item and (sampling.full or item["size"] <= left):
             left -= item["size"]
             yield item
 
@@ -90,6 +105,13 @@ def _within_budget(files: list[Item], sampling: Sampling) -> Iterator[Item]:
 def _head(store: ObjectStore, uri: str) -> int:
     try:
         return store.head(uri).size_bytes
+    except ObjectNotFound as err:
+        raise VerificationError("verify", uri, "it is not in the mirror", "run again") from err
+
+
+def _get(store: ObjectStore, uri: str) -> bytes:
+    try:
+        return store.get(uri).data
     except ObjectNotFound as err:
         raise VerificationError("verify", uri, "it is not in the mirror", "run again") from err
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
 from lakemirror.model.results import Detected, Lane, MirrorResult, PlanResult, Rewritten, StageResult
 from lakemirror.model.table import TableRef
@@ -183,6 +184,8 @@ class MirrorRun:
             self.knobs.p, self.knobs.k_min, self.knobs.k_max, self.knobs.max_concurrency, full=full_verify
         )
         marks = [("publish", self.timer())]
+        if change.from_version is None:
+            bridge.announce(self._mirror, self.ports.config.mirror.location, self.table)
         marker = pipeline.publish(
             change,
             plan,

@@ -39,6 +39,8 @@ def read_long(data: bytes, pos: int) -> tuple[int, int]:
         pos += 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if result >> 64:
+                raise Malformed("a number is too long")
             return (result >> 1) ^ -(result & 1), pos
         shift += 7
 
@@ -65,6 +67,8 @@ class Walker:
 
     def walk(self, data: bytes, count: int) -> Iterator[Record]:
         """The wanted fields of each of `count` records; fails unless the records end where the data ends."""
+        if count > len(data):
+            raise Malformed(f"a block claims {count} records in {len(data)} bytes")
         pos = 0
         for _ in range(count):
             found: Record = {}
@@ -291,6 +295,9 @@ def _skip_bytes(data: bytes, pos: int) -> int:
 
 
 def _skip_fixed(size: int) -> Skip:
+    if size < 0:
+        raise Malformed(f"a fixed field of {size} bytes")
+
     def skip(data: bytes, pos: int) -> int:
         if pos + size > len(data):
             raise Malformed("a fixed field does not fit")

@@ -59,14 +59,32 @@ class DeleteFileFacts:
     upper: bytes
 
 
-def live_entries(data: bytes, uri: str) -> Iterator[LiveEntry]:
-    """Every live entry of a manifest; any damage is an error, never an empty answer."""
+def check_length(data: bytes, uri: str, want: int) -> None:
+    """A manifest that is cut between two blocks is whole as Avro: only its length in the manifest list tells."""
+    if len(data) < want:
+        raise PermanentError(
+            "read manifest",
+            uri,
+            f"it is cut (want {want} bytes, got {len(data)})",
+            "the file is damaged, or its manifest list is wrong: then rewrite the manifests on the source",
+        )
+
+
+def live_entries(data: bytes, uri: str, paths: PrefixMap | None = None) -> Iterator[LiveEntry]:
+    """Every live entry of a manifest; any damage is an error, never an empty answer.
+
+    With `paths` every path that `rewrite` will map, of deleted entries too, must lie under a known root.
+    """
     file = avro.parse(data, uri)
     holds_deletes = _holds_deletes(file)
     for _, records in _blocks(file, uri):
         for record in records:
-            if _value(record, STATUS, uri) != DELETED:
-                yield _live_entry(record, uri, holds_deletes=holds_deletes)
+            with _named(uri):
+                if paths is not None:
+                    _check_roots(record, uri, paths)
+                entry = None if _is_deleted(record, uri) else _live_entry(record, uri, holds_deletes=holds_deletes)
+            if entry is not None:
+                yield entry
 
 
 def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts]) -> bytes:
@@ -77,7 +95,8 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, Delet
     for block, records in _blocks(file, uri):
         edits: list[tuple[int, int, bytes]] = []
         for record in records:
-            edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
+            with _named(uri):
+                edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
         blocks.append(avro.Block(block.count, splice(block.data, edits)))
     return avro.assemble(file, blocks)
 
@@ -100,11 +119,11 @@ def _named(uri: str) -> Iterator[None]:
     """Damage found inside becomes an error that names the file."""
     try:
         yield
-    except (Malformed, KeyError, TypeError, RecursionError) as err:
+    except (Malformed, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise PermanentError(
             "read manifest",
             uri,
-            f"not a readable manifest ({err})",
+            f"not a readable manifest ({err!r})",
             "the source's file is damaged; nothing was published",
         ) from err
 
@@ -119,6 +138,20 @@ def _value(record: Record, field_id: int, uri: str) -> object:
             "read manifest", uri, f"entries have no field {field_id}", "not a manifest of Iceberg v1 or v2"
         )
     return record[field_id].value
+
+
+def _is_deleted(record: Record, uri: str) -> bool:
+    status = _value(record, STATUS, uri)
+    if status not in (0, 1, DELETED):
+        raise PermanentError("read manifest", uri, f"an entry has status {status!r}", "the file is damaged")
+    return status == DELETED
+
+
+def _check_roots(record: Record, uri: str, paths: PrefixMap) -> None:
+    _value(record, FILE_PATH, uri)
+    for field in (record[FILE_PATH], _optional(record, REFERENCED_DATA_FILE)):
+        if field is not None:
+            paths.map(field.value)
 
 
 def _optional(record: Record, field_id: int) -> Field | None:
@@ -168,6 +201,7 @@ def _path_bound(record: Record, field_id: int) -> bytes | None:
 def _edits(
     record: Record, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts], *, holds_deletes: bool
 ) -> Iterator[tuple[int, int, bytes]]:
+    _value(record, FILE_PATH, uri)
     path_field = record[FILE_PATH]
     target = paths.map(path_field.value)
     yield path_field.start, path_field.end, write_bytes(target.encode())
@@ -176,7 +210,7 @@ def _edits(
         yield referenced.start, referenced.end, write_bytes(paths.map(referenced.value).encode())
     if not holds_deletes or _kind(record, uri, holds_deletes=True) != "position_delete":
         return
-    if record[STATUS].value == DELETED:
+    if _is_deleted(record, uri):
         yield from _bound_edits(
             record, _mapped_bound(record, LOWER_BOUNDS, paths), _mapped_bound(record, UPPER_BOUNDS, paths)
         )

@@ -63,13 +63,25 @@ def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, list[Re
         walker = Walker(file.schema, WANTED)
         for block in file.blocks:
             records = list(walker.walk(block.data, block.count))
-            if any(PATH not in record or LENGTH not in record for record in records):
-                raise Malformed("an entry has no path or no length")
+            for record in records:
+                _check(record)
             yield block, records
-    except (Malformed, KeyError, TypeError, RecursionError) as err:
+    except (Malformed, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise PermanentError(
-            "read manifest list", uri, f"not readable ({err})", "the source's file is damaged; nothing was published"
+            "read manifest list", uri, f"not readable ({err!r})", "the source's file is damaged; nothing was published"
         ) from err
+
+
+def _check(record: Record) -> None:
+    """What every later step builds on; the rest is copied as it is."""
+    if not isinstance(record[PATH].value, str) or not isinstance(record[LENGTH].value, int) or record[LENGTH].value < 0:
+        raise Malformed("an entry has no path or no length")
+    if CONTENT in record and record[CONTENT].value not in (0, 1):
+        raise Malformed(f"an entry has content type {record[CONTENT].value!r}")
+    for field_id in (ADDED_FILES, EXISTING_FILES):
+        count = record[field_id].value if field_id in record else None
+        if count is not None and (not isinstance(count, int) or count < 0):
+            raise Malformed(f"an entry has a count of {count!r}")
 
 
 def _ref(record: Record, uri: str) -> ManifestRef:

@@ -74,6 +74,12 @@ def snapshots(metadata: Json) -> dict[int, Json]:
     return {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or ()}
 
 
+def has_files(snapshot: Json) -> bool:
+    """True if the snapshot's summary says that it holds files; many summaries say nothing."""
+    summary = snapshot.get("summary") or {}
+    return any(str(summary.get(key, "0")) not in ("0", "") for key in ("total-data-files", "total-delete-files"))
+
+
 def current_snapshot_id(metadata: Json) -> int | None:
     current = metadata.get("current-snapshot-id")
     return None if current in (None, -1) else int(current)

@@ -1,0 +1,1 @@
+"""The command line: `bin/lakemirror`, with text for people and JSON for scripts."""

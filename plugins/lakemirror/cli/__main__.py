@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
+from typing import TextIO
 
 from lakemirror.cli.arguments import wants_json
+from lakemirror.cli.interrupts import noticing_ctrl_c
 from lakemirror.cli.main import run
 
 
@@ -15,8 +18,10 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    _log_to(sys.stderr)
     stdout = _private_stdout() if wants_json(argv) else sys.stdout
-    code = run(argv, stdout=stdout, stderr=sys.stderr)
+    with noticing_ctrl_c() as was_interrupted:
+        code = run(argv, stdout=stdout, stderr=sys.stderr, was_interrupted=was_interrupted)
     for stream in (stdout, sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -24,6 +29,18 @@ def main() -> int:
             # The reader has left; otherwise the interpreter would complain about the rest when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
+
+
+def _log_to(stderr: TextIO) -> None:
+    """Warnings of the libraries below, one line each: their tracebacks (py4j logs one at Ctrl-C) are not for people."""
+    handler = logging.StreamHandler(stderr)
+    handler.setFormatter(_OneLine("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _OneLine(logging.Formatter):
+    def formatException(self, ei: object) -> str:  # noqa: N802  the name is logging's
+        return ""
 
 
 def _private_stdout() -> io.TextIOWrapper:

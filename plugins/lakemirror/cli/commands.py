@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakemirror.cli.arguments import Invocation
+from lakemirror.cli.interrupts import WasInterrupted, never
 from lakemirror.cli.outcome import Answer, Outcome
 from lakemirror.cli.progress import Watch
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
@@ -32,18 +33,24 @@ class _Target:
     error: LakemirrorError | None = None
 
 
-def run_tables(asked: Invocation, load_app: LoadApp, watch: Watch, stderr: TextIO) -> Answer:
+def run_tables(
+    asked: Invocation, load_app: LoadApp, watch: Watch, stderr: TextIO, was_interrupted: WasInterrupted = never
+) -> Answer:
     """Answers in the order given, or by name. `watch` makes each table's progress callback."""
     outcomes: list[Outcome] = []
-    targets: list[_Target] = [_Target(name, None) for name in asked.tables]
-    was_interrupted = False
+    targets = [_Target(name, None) for name in asked.tables]
+    is_stopped = False
     try:
         with load_app(asked.config) as app:
             targets = _targets(app, asked)
             for target in targets:
-                outcomes.append(_run_one(app, target, asked, watch, stderr))
+                outcome = _run_one(app, target, asked, watch, stderr, was_interrupted)
+                if outcome.is_ok or not was_interrupted():
+                    outcomes.append(outcome)
+                if was_interrupted():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
-        was_interrupted = True
+        is_stopped = True
         outcomes += _failed(targets, outcomes, interruption)
     except LakemirrorError as err:
         failure = err
@@ -52,7 +59,7 @@ def run_tables(asked: Invocation, load_app: LoadApp, watch: Watch, stderr: TextI
         failure = bug(err, asked.command, stderr)
         outcomes += _failed(targets, outcomes, lambda _: failure)
     is_single = len(asked.tables) == 1 and len(outcomes) == 1
-    return Answer(asked.command, tuple(outcomes), is_single, was_interrupted)
+    return Answer(asked.command, tuple(outcomes), is_single, is_stopped)
 
 
 def interruption(subject: str) -> LakemirrorError:
@@ -92,7 +99,9 @@ def _failed(
     return [Outcome(target.name, error=error_for(target.name)) for target in waiting]
 
 
-def _run_one(app: App, target: _Target, asked: Invocation, watch: Watch, stderr: TextIO) -> Outcome:
+def _run_one(
+    app: App, target: _Target, asked: Invocation, watch: Watch, stderr: TextIO, was_interrupted: WasInterrupted
+) -> Outcome:
     if target.table is None:
         return Outcome(target.name, error=target.error)
     try:
@@ -100,7 +109,9 @@ def _run_one(app: App, target: _Target, asked: Invocation, watch: Watch, stderr:
             return _COMMANDS[asked.command](app, target.table, asked, progress)
     except LakemirrorError as err:
         return Outcome(target.name, error=err)
-    except Exception as err:  # noqa: BLE001  not swallowed: told as a defect, with its traceback
+    except Exception as err:
+        if was_interrupted():
+            raise KeyboardInterrupt from err
         return Outcome(target.name, error=bug(err, target.name, stderr))
 
 

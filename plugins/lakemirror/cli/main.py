@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from lakemirror.cli.arguments import Help, Invocation, parse, wants_json
 from lakemirror.cli.commands import LoadApp, bug, interruption, run_tables
 from lakemirror.cli.config_commands import run_config
+from lakemirror.cli.interrupts import WasInterrupted, never
 from lakemirror.cli.outcome import EXIT_OK, Answer, Outcome
 from lakemirror.cli.progress import watch_on
 from lakemirror.errors import LakemirrorError
@@ -27,7 +28,14 @@ def load_app(config_path: str | None) -> App:
     return App.load(config_path)
 
 
-def run(argv: Sequence[str], *, stdout: TextIO, stderr: TextIO, load: LoadApp = load_app) -> int:
+def run(
+    argv: Sequence[str],
+    *,
+    stdout: TextIO,
+    stderr: TextIO,
+    load: LoadApp = load_app,
+    was_interrupted: WasInterrupted = never,
+) -> int:
     """Never raises: what goes wrong is an answer with an exit code."""
     as_json = wants_json(argv)
     try:
@@ -35,7 +43,7 @@ def run(argv: Sequence[str], *, stdout: TextIO, stderr: TextIO, load: LoadApp = 
         if isinstance(asked, Help):
             _deliver(lambda: stdout.write(_help(asked, as_json)), stdout)
             return EXIT_OK
-        answer = _answer(asked, load, stderr)
+        answer = _answer(asked, load, stderr, was_interrupted)
     except LakemirrorError as err:
         answer = Answer("", (Outcome(None, error=err),), is_single=True)
     except KeyboardInterrupt:
@@ -66,7 +74,7 @@ def _help(asked: Help, as_json: bool) -> str:
     return json.dumps({"table": None, "ok": True, "help": asked.text}) + "\n" if as_json else asked.text
 
 
-def _answer(asked: Invocation, load: LoadApp, stderr: TextIO) -> Answer:
+def _answer(asked: Invocation, load: LoadApp, stderr: TextIO, was_interrupted: WasInterrupted) -> Answer:
     if asked.command.startswith("config "):
         return run_config(asked)
-    return run_tables(asked, load, watch_on(stderr), stderr)
+    return run_tables(asked, load, watch_on(stderr), stderr, was_interrupted)

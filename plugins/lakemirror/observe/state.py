@@ -5,6 +5,8 @@ It is a record, never a source of truth: everything still works when it is lost,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from lakemirror.errors import TransientError
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, Table
+    from sqlalchemy import Connection, Engine, Table
 
 
 class StateDatabase:
@@ -32,19 +34,29 @@ class StateDatabase:
             "snapshot_id": _text(snapshot_id),
             "visible_at": at.isoformat(),
         }
-        engine, versions = self._open()
-        try:
-            with engine.begin() as connection:
-                connection.execute(versions.insert().values(row))
-        except IntegrityError:
-            return
+        with suppress(IntegrityError), self._connection() as (connection, versions):
+            connection.execute(versions.insert().values(row))
 
     def visible_at(self, table: TableRef, version: int) -> datetime | None:
-        engine, versions = self._open()
-        wanted = (versions.c.table_name == str(table)) & (versions.c.version == version)
-        with engine.begin() as connection:
+        with self._connection() as (connection, versions):
+            wanted = (versions.c.table_name == str(table)) & (versions.c.version == version)
             found = connection.execute(versions.select().where(wanted)).mappings().first()
         return None if found is None else datetime.fromisoformat(found["visible_at"]).astimezone(UTC)
+
+    @contextmanager
+    def _connection(self) -> Iterator[tuple[Connection, Table]]:
+        from sqlalchemy.exc import DBAPIError, IntegrityError
+
+        try:
+            engine, versions = self._open()
+            with engine.begin() as connection:
+                yield connection, versions
+        except IntegrityError:
+            raise
+        except DBAPIError as err:
+            raise TransientError(
+                "open state", "state database", f"it did not answer ({err.orig})", "run again"
+            ) from err
 
     def _open(self) -> tuple[Engine, Table]:
         from sqlalchemy import BigInteger, Column, MetaData, String, Table, create_engine
@@ -64,12 +76,9 @@ class StateDatabase:
             ]
             versions = Table("lakemirror_visible_versions", metadata, *columns)
             engine = create_engine(url)
-            try:
+            with suppress(OperationalError):  # another process may make the table at the same moment
                 metadata.create_all(engine)
-            except OperationalError as err:
-                raise TransientError(
-                    "open state", "state database", f"it did not answer ({err.orig})", "run again"
-                ) from err
+            metadata.create_all(engine)
             self._opened = engine, versions
         return self._opened
 

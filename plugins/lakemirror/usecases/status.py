@@ -36,7 +36,9 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
     source = _look(table, ports) if ports.has_source else None
     shown = bridge.read_ready(store, layout, version) if version is not None else None
     visible_at = None if ports.state is None or version is None else ports.state.visible_at(table, version)
-    files, weight = _backlog(source, newest, backlog)
+    plan = _backlog(table, source, newest, backlog)
+    files, weight = (None, None) if plan is None else (plan.files, plan.bytes)
+    is_newest_current = plan is not None and plan.lane == "none"
     current = None if source is None or source.metadata is None else source.metadata
     return StatusResult(
         table=table,
@@ -48,7 +50,7 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
         mirror_version=version,
         mirror_snapshot_id=None if head is None else head.snapshot_id,
         visible_at=visible_at,
-        lag_s=_lag(source, newest, shown, now),
+        lag_s=_lag(source, newest, shown, now, is_newest_current=is_newest_current),
         backlog_files=files,
         backlog_bytes=weight,
         ready=ordinals.ready,
@@ -66,11 +68,9 @@ def _look(table: TableRef, ports: Ports) -> _Source:
         return _Source("unreachable")
 
 
-def _is_at(marker: Marker | None, source: _Source) -> bool:
-    return marker is not None and marker.source_metadata_location == source.location
-
-
-def _lag(source: _Source | None, newest: Marker | None, shown: Marker | None, now: datetime) -> float | None:
+def _lag(
+    source: _Source | None, newest: Marker | None, shown: Marker | None, now: datetime, *, is_newest_current: bool
+) -> float | None:
     """Seconds since the first source commit that the mirror does not show; 0 if it shows the source's head.
 
     Without a source only the newest marker can be compared with what is shown.
@@ -80,7 +80,7 @@ def _lag(source: _Source | None, newest: Marker | None, shown: Marker | None, no
             return None
         is_shown = shown is not None and shown.version == newest.version
         return 0.0 if is_shown else max(0.0, (now - newest.source_committed_at).total_seconds())
-    if _is_at(shown, source):
+    if is_newest_current and shown == newest:
         return 0.0
     if shown is not None and shown.epoch == source.metadata["table-uuid"]:
         log = source.metadata.get("snapshot-log") or ()
@@ -94,14 +94,14 @@ def _lag(source: _Source | None, newest: Marker | None, shown: Marker | None, no
 
 
 def _backlog(
-    source: _Source | None, newest: Marker | None, backlog: Callable[[], PlanResult]
-) -> tuple[int | None, int | None]:
+    table: TableRef, source: _Source | None, newest: Marker | None, backlog: Callable[[], PlanResult]
+) -> PlanResult | None:
+    """What is still to be copied; None if that cannot be told."""
     if source is None or source.metadata is None:
-        return None, None
-    if _is_at(newest, source):
-        return 0, 0
+        return None
+    if newest is not None and newest.source_metadata_location == source.location:
+        return PlanResult(table, newest.version, newest.snapshot_id, 0, 0, 0, 0, 0, "none")
     try:
-        plan = backlog()
+        return backlog()
     except (SourceVanishedError, PermanentError):
-        return None, None
-    return plan.files, plan.bytes
+        return None

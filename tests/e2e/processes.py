@@ -1,0 +1,117 @@
+"""Programs that a test starts, watches and ends, together with all that they started themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.judge import ROOT
+
+BIN = Path(sys.executable).parent
+POLL_S = 0.005
+
+# Small jobs: a quick start is worth more than fast code.
+SMALL_JVM = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def until(is_true: Callable[[], bool], what: str, *, timeout_s: float, poll_s: float = POLL_S) -> None:
+    """Wait for a condition, for so long and no longer."""
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"gave up after {timeout_s:g} s: {what}")
+        time.sleep(poll_s)
+
+
+class Program:
+    """A process in a session of its own; ending it ends its whole session, by whatever process group."""
+
+    def __init__(self, command: Sequence[str | Path], log: Path, *, cwd: Path, env: Mapping[str, str] | None = None):
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=cwd,
+                env={**environment(), **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout_s: float) -> int:
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as err:
+            self.kill()
+            raise AssertionError(f"not done after {timeout_s:g} s\n{self.output()[-4000:]}") from err
+
+    def kill(self) -> int:
+        """kill -9, at once and for all: the group first, then what has left the group (Spark's Python workers do)."""
+        if self.is_running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        exit_code = self._process.wait(10)
+        until(self._is_session_gone, f"processes of {self._process.pid} do not die", timeout_s=20, poll_s=0.02)
+        return exit_code
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _is_session_gone(self) -> bool:
+        left = _session(self._process.pid)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return not left
+
+
+def environment() -> dict[str, str]:
+    """This project's programs first; PYTHONPATH is left out, so that nothing is importable by accident."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LAKEMIRROR_CONFIG")}
+    path = f"{BIN}{os.pathsep}{inherited.get('PATH', os.defpath)}"
+    return {**inherited, "PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def spark_submit(job: str, conf: Mapping[str, str], *arguments: str, master: str = "local[2]") -> list[str | Path]:
+    """The command that submits one of `spark_jobs/`."""
+    flags = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return [BIN / "spark-submit", "--master", master, *flags, ROOT / "spark_jobs" / f"{job}.py", *arguments]
+
+
+def _session(leader: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):  # it ended while we looked
+            continue
+        if int(session) == leader and state != "Z":
+            found.append(int(stat.parent.name))
+    return found

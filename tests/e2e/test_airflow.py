@@ -1,0 +1,287 @@
+"""The whole way through a real Airflow: scheduler, api-server, triggerer, spark-submit; judged at the end of each test.
+
+One `airflow standalone` serves all tests here. Schedules are daily unless a test needs more: a new DAG runs once at
+once, and then nothing happens that a test did not ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev.airflow_api import AirflowApi, Refused
+from dev.airflow_standalone import AirflowStandalone, Settings, tail
+from dev.demo.trouble import readable_tail, task_log
+from lakemirror.model.table import TableRef
+from tests.e2e.installation import Installation, objects
+from tests.e2e.processes import SMALL_JVM, until
+from tests.judge import ROOT, Judge, TableOf
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(300)]
+
+ORDERS, CUSTOMERS, RETURNS, CLICKS, LATE, STOCK = (
+    "sales.orders",
+    "sales.customers",
+    "sales.returns",
+    "web.clicks",
+    "sales.late",
+    "far.stock",
+)
+SPARK_TASKS = ("plan_diff", "copy_objects", "rewrite_metadata", "publish_version")
+SMALL_CHANGE_FILES = 10
+END_STATES = ("success", "failed")
+
+# A follower shares an Airflow with others here, but nothing else: its configuration knows no source.
+FOLLOWER_DAGS = """
+from pathlib import Path
+from lakemirror.airflow.factory import follow_dags, read_setup
+
+for dag in follow_dags(read_setup(Path(__file__).parent, {{"LAKEMIRROR_CONFIG": {config!r}}}), "A follower elsewhere."):
+    globals()[dag.dag_id] = dag
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Airflow, the lake that it mirrors, and a second pair: a mirror run by hand and its follower in Airflow."""
+
+    judge: Judge
+    airflow: AirflowStandalone
+    api: AirflowApi
+    lake: Installation
+    elsewhere: Installation
+
+    def source(self, name: str) -> TableOf:
+        installation = self.elsewhere if name == STOCK else self.lake
+        assert installation.source is not None
+        return TableOf(installation.source, name)
+
+    def write(self, name: str, first: int, last: int, files: int) -> None:
+        """Append rows to a table, in so many files; the table is made if it is not there."""
+        sql, table = self.judge.spark.sql, self.source(name).sql
+        sql(f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT, part INT) USING iceberg PARTITIONED BY (part)")
+        sql(f"INSERT INTO {table} SELECT id, CAST(id % {files} AS INT) FROM range({first}, {last})")
+
+    def is_mirrored(self, name: str) -> bool:
+        """Whether the mirror's readers see the source's head, by the snapshot that the metadata names."""
+        mirror = (self.elsewhere if name == STOCK else self.lake).theirs(name)
+        heads = [_head(table.metadata_uri) for table in (self.source(name), mirror)]
+        return heads[0] is not None and heads[0] == heads[1]
+
+    def await_mirrored(self, *names: str, timeout_s: float = 120) -> None:
+        self._until(lambda: all(self.is_mirrored(name) for name in names), f"{names} mirrored", timeout_s)
+
+    def await_dag(self, dag_id: str, timeout_s: float = 60) -> None:
+        self._until(lambda: dag_id in self.api.dag_ids(), f"{dag_id} appears", timeout_s)
+
+    def run(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> tuple[str, dict[str, str]]:
+        """Trigger a run through the api-server; its state and its tasks' states when it has ended."""
+        run_id = self.api.trigger(dag_id, conf)
+        return self.end_of(dag_id, run_id)
+
+    def end_of(self, dag_id: str, run_id: str) -> tuple[str, dict[str, str]]:
+        def state() -> str:
+            return next(run["state"] for run in self.api.runs(dag_id) if run["dag_run_id"] == run_id)
+
+        until(lambda: state() in END_STATES, f"{dag_id} {run_id} ends", timeout_s=120, poll_s=0.5)
+        return state(), self.task_states(dag_id, run_id)
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        return {task["task_id"]: str(task["state"]) for task in self.api.task_instances(dag_id, run_id)}
+
+    def log(self, dag_id: str, run_id: str, task_id: str) -> str:
+        tasks = self.api.task_instances(dag_id, run_id)
+        task = next(task for task in tasks if task["task_id"] == task_id)
+        return readable_tail(task_log(self.airflow.task_logs, task), lines=200)
+
+    def scheduled_run(self, dag_id: str) -> str:
+        """The id of the only run that the scheduler made."""
+        (run,) = [run for run in self.api.runs(dag_id) if run["run_type"] == "scheduled"]
+        return str(run["dag_run_id"])
+
+    def _until(self, is_true: Any, what: str, timeout_s: float) -> None:
+        try:
+            until(is_true, what, timeout_s=timeout_s, poll_s=0.5)
+        except AssertionError as err:
+            trouble = [task for task in self.api.task_instances() if task["state"] in ("failed", "up_for_retry")]
+            logs = [f"{task['dag_id']}: {readable_tail(task_log(self.airflow.task_logs, task))}" for task in trouble]
+            raise AssertionError("\n".join([str(err), *self.api.import_errors(), *logs])) from err
+
+
+@pytest.fixture(scope="module")
+def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("airflow")
+    lake = Installation(
+        folder / "lakemirror.yaml",
+        judge.open_lake("onprem_air", folder / "onprem"),
+        judge.open_lake("cloud_air", folder / "cloud"),
+        tables=[{"name": ORDERS}, {"name": CUSTOMERS}, {"name": RETURNS, "schedule": None}, {"match": "web.*"}],
+        defaults={"schedule": "@daily", "follow_schedule": None, "small_change_files": SMALL_CHANGE_FILES},
+        spark={"conn_id": "spark_default", "conf": SMALL_JVM},
+    ).write()
+    elsewhere = Installation(
+        folder / "elsewhere.yaml",
+        judge.open_lake("onprem_far", folder / "far_onprem"),
+        judge.open_lake("cloud_far", folder / "far_cloud"),
+        tables=[{"name": STOCK}],
+        defaults={"follow_trigger": "sensor", "follow_schedule": "@daily"},
+    ).write()
+    follower = replace(elsewhere, config=folder / "follower.yaml", source=None).write()
+    bundle = folder / "follower_dags"
+    bundle.mkdir()
+    (bundle / "follower.py").write_text(FOLLOWER_DAGS.format(config=str(follower.config)))
+    airflow = AirflowStandalone(
+        Settings(folder / "home", ROOT, lake.config, environment=_bundles({"dags-folder": None, "follower": bundle}))
+    )
+    judge.spark.sql("CREATE NAMESPACE onprem_air.sales")
+    judge.spark.sql("CREATE NAMESPACE onprem_air.web")
+    judge.spark.sql("CREATE NAMESPACE onprem_far.far")
+    with airflow:
+        made = Stage(judge, airflow, AirflowApi(airflow.url, airflow.username, ""), lake, elsewhere)
+        made.write(ORDERS, 0, 600, files=24)
+        made.write(CUSTOMERS, 0, 100, files=2)
+        made.write(CLICKS, 0, 100, files=3)
+        airflow.start()
+        yield replace(made, api=airflow.api())
+    shutil.rmtree(folder / "home" / "logs", ignore_errors=True)
+
+
+def test_the_scheduler_mirrors_what_the_configuration_names(stage: Stage) -> None:
+    """Both lanes, exact names and a pattern, and the followers woken by events."""
+    tables = (ORDERS, CUSTOMERS, CLICKS)
+    stage.await_mirrored(*tables, timeout_s=180)
+    assert stage.api.import_errors() == []
+    states = {name: stage.task_states(dag := _dag(name), stage.scheduled_run(dag)) for name in tables}
+    in_spark = {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "success")}
+    in_the_task = {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "skipped")}
+    assert states == {ORDERS: in_spark, CUSTOMERS: in_the_task, CLICKS: in_the_task}
+    for name in tables:
+        (run,) = [run for run in stage.api.runs(_dag(name, "follow")) if run["state"] == "success"]
+        assert run["run_type"] == "asset_triggered"
+        assert stage.judge.differences(stage.source(name), stage.lake.theirs(name)) == []
+    report = stage.log(_dag(ORDERS), stage.scheduled_run(_dag(ORDERS)), "publish_version")
+    assert "sales.orders: published v1" in report
+    assert "copied 24 files" in report
+
+
+def test_an_unchanged_table_is_skipped(stage: Stage) -> None:
+    stage.await_mirrored(CUSTOMERS)
+    before = objects(stage.lake.folder(CUSTOMERS))
+    run_id = stage.api.trigger(_dag(CUSTOMERS))
+    state, tasks = stage.end_of(_dag(CUSTOMERS), run_id)
+    assert (state, set(tasks.values())) == ("success", {"skipped"})
+    assert "sales.customers: nothing to do, the mirror's newest version is v1" in stage.log(
+        _dag(CUSTOMERS), run_id, "detect_change"
+    )
+    assert objects(stage.lake.folder(CUSTOMERS)) == before
+
+
+def test_a_run_with_params(stage: Stage) -> None:
+    """Dry run, then an older snapshot with a full verify, then the head: a table that only people start."""
+    stage.write(RETURNS, 0, 50, files=2)
+    older = _head(stage.source(RETURNS).metadata_uri)
+    stage.write(RETURNS, 50, 100, files=2)
+    stage.await_dag(_dag(RETURNS))
+    assert stage.api.runs(_dag(RETURNS)) == []
+
+    state, tasks = stage.run(_dag(RETURNS), {"dry_run": True})
+    assert (state, tasks) == ("success", {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "skipped")})
+    assert objects(stage.lake.folder(RETURNS)) == {}
+
+    state, _ = stage.run(_dag(RETURNS), {"target_snapshot_id": str(older), "full_verify": True})
+    assert state == "success"
+    mirror = stage.lake.theirs(RETURNS)
+    until(lambda: _head(mirror.metadata_uri) == older, "the older snapshot is followed", timeout_s=60, poll_s=0.5)
+    assert stage.judge.rows(mirror) == stage.judge.rows(stage.source(RETURNS), older)
+
+    state, _ = stage.run(_dag(RETURNS))
+    assert state == "success"
+    stage.await_mirrored(RETURNS)
+    assert stage.judge.differences(stage.source(RETURNS), mirror) == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "reason"),
+    [
+        ({"dry_run": "yes please"}, "'yes please' is not of type 'boolean'"),
+        ({"target_snapshot_id": "v7"}, "'v7' does not match '^[0-9]{1,19}$'"),
+        ({"full_verify": None}, "None is not of type 'boolean'"),
+    ],
+)
+def test_bad_params_are_refused_by_the_api_server(stage: Stage, conf: dict[str, Any], reason: str) -> None:
+    stage.await_dag(_dag(RETURNS))
+    before = stage.api.runs(_dag(RETURNS))
+    with pytest.raises(Refused) as refused:
+        stage.api.trigger(_dag(RETURNS), conf)
+    assert 400 <= refused.value.status < 500
+    assert reason in json.loads(refused.value.body)["detail"]
+    assert stage.api.runs(_dag(RETURNS)) == before
+
+
+def test_a_misspelt_param_does_not_start_a_real_run(stage: Stage) -> None:
+    stage.await_mirrored(CUSTOMERS)
+    run_id = stage.api.trigger(_dag(CUSTOMERS), {"dryrun": True})
+    state, tasks = stage.end_of(_dag(CUSTOMERS), run_id)
+    assert (state, tasks["detect_change"]) == ("failed", "failed")
+    assert "did you mean dry_run?" in stage.log(_dag(CUSTOMERS), run_id, "detect_change")
+
+
+def test_a_table_added_to_the_configuration_is_mirrored_without_a_restart(stage: Stage) -> None:
+    stage.await_dag(_dag(CUSTOMERS))
+    assert _dag(LATE) not in stage.api.dag_ids()
+    stage.write(LATE, 0, 10, files=1)
+    replace(stage.lake, tables=[*stage.lake.tables, {"name": LATE}]).write()
+    stage.await_mirrored(LATE)
+    assert stage.judge.differences(stage.source(LATE), stage.lake.theirs(LATE)) == []
+
+
+def test_a_follower_that_knows_no_source(stage: Stage) -> None:
+    """Its deferred sensor watches the bucket, which is all that it shares with whoever mirrors."""
+    dag_id = _dag(STOCK, "follow")
+    stage.await_dag(dag_id)
+    assert _dag(STOCK) not in stage.api.dag_ids(), "there is nothing to mirror from"
+    run_id = stage.scheduled_run(dag_id)
+    until(
+        lambda: stage.task_states(dag_id, run_id).get("await_ready") == "deferred",
+        "the sensor waits in the triggerer",
+        timeout_s=60,
+        poll_s=0.5,
+    )
+    stage.write(STOCK, 0, 10, files=2)
+    stage.elsewhere.app().mirror(TableRef.parse(STOCK))
+    stage.await_mirrored(STOCK)
+    state, tasks = stage.end_of(dag_id, run_id)
+    assert (state, tasks) == ("success", {"await_ready": "success", "follow_marker": "success"})
+    assert stage.judge.differences(stage.source(STOCK), stage.elsewhere.theirs(STOCK)) == []
+
+
+def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
+    assert stage.airflow.is_running(), tail(stage.airflow.log_file)
+    assert stage.api.import_errors() == []
+
+
+def _dag(name: str, concern: str = "mirror") -> str:
+    return TableRef.parse(name).dag_id(concern)
+
+
+def _head(metadata_uri: str | None) -> int | None:
+    """The current snapshot by the metadata.json itself."""
+    if metadata_uri is None:
+        return None
+    found = json.loads(Path("/" + metadata_uri.removeprefix("file:").lstrip("/")).read_text())["current-snapshot-id"]
+    return None if found == -1 else int(found)
+
+
+def _bundles(folders: Mapping[str, Path | None]) -> dict[str, str]:
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundles = [
+        {"name": name, "classpath": local, "kwargs": {} if folder is None else {"path": str(folder)}}
+        for name, folder in folders.items()
+    ]
+    return {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles)}

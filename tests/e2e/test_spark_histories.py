@@ -1,0 +1,319 @@
+"""Tables that Spark writes, mirrored after every step in both lanes, judged row for row after every step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dev.lake import Lake
+from lakemirror.errors import UnsupportedError
+from lakemirror.model.table import TableRef
+from lakemirror.spark.engine import SparkEngine
+from tests.e2e.installation import Installation, objects
+from tests.judge import Judge, TableOf
+from tests.spark_writer import delete_by_equality
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+
+_NUMBERS = itertools.count(1)
+MERGE_ON_READ = {f"write.{how}.mode": "merge-on-read" for how in ("delete", "update", "merge")}
+DAY_ONE = 20454  # 2026-01-01 as Iceberg holds it
+
+
+@dataclass
+class History:
+    """One source table and its mirrors, one for each lane.
+
+    The Spark lane mirrors at every second step only: it is slower, and so it also has to take several commits in one
+    leap. At the end both are held against the source in depth.
+    """
+
+    judge: Judge
+    source: Lake
+    lanes: dict[str, Installation]
+    name: str = "db.t"
+    steps: int = 0
+
+    @property
+    def table(self) -> TableOf:
+        return TableOf(self.source, self.name)
+
+    @property
+    def t(self) -> str:
+        return self.table.sql
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.judge.spark.sql(statement)
+
+    def create(self, columns: str, *, partitioned_by: str = "", **properties: str) -> None:
+        settings = {"format-version": "2", **properties}
+        listed = ", ".join(f"'{key}'='{value}'" for key, value in settings.items())
+        partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+        self.sql(f"CREATE TABLE {self.t} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({listed})")
+
+    def insert(self, *selects: str) -> None:
+        for select in selects:
+            self.sql(f"INSERT INTO {self.t} {select}")
+
+    def call(self, procedure: str, arguments: str = "") -> None:
+        call = f"table => '{self.name}'" + (f", {arguments}" if arguments else "")
+        self.sql(f"CALL {self.source.name}.system.{procedure}({call})")
+
+    def snapshot_ids(self) -> list[int]:
+        """From the oldest to the newest."""
+        rows = self.judge.spark.sql(f"SELECT snapshot_id FROM {self.t}.snapshots ORDER BY committed_at").collect()
+        return [row["snapshot_id"] for row in rows]
+
+    def check(self, step: str, *, is_deep: bool = False) -> None:
+        """Mirror what is there now and hear the judge."""
+        self.steps += 1
+        due = list(self.lanes) if is_deep or self.steps % 2 == 0 else ["task"]
+        results = {lane: self.lanes[lane].sync(self.name) for lane in due}
+        mirrors = [self.lanes[lane].theirs(self.name) for lane in due]
+        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep)
+        assert found == [], f"after {step}: {[result.report() for result in results.values()]}"
+
+    def check_deeply(self, step: str) -> None:
+        """Both lanes, every retained snapshot, all metadata; and no path of the source anywhere in the mirror."""
+        self.check(step, is_deep=True)
+        for installation in self.lanes.values():
+            for part in ("metadata", "data"):
+                assert self.judge.traces(installation.folder(self.name) / part, str(self.source.folder)) == []
+
+
+@pytest.fixture
+def history(judge: Judge, tmp_path: Path) -> Iterator[History]:
+    number = next(_NUMBERS)
+    source = judge.open_lake(f"onprem{number}", tmp_path / "onprem")
+    lanes = {}
+    for lane, small_change_files in (("task", 10_000), ("spark", 0)):
+        lanes[lane] = Installation(
+            tmp_path / f"{lane}.yaml",
+            source,
+            judge.open_lake(f"cloud{number}{lane}", tmp_path / lane),
+            defaults={"small_change_files": small_change_files},
+            engine=SparkEngine(judge.spark),
+        ).write()
+    judge.spark.sql(f"CREATE NAMESPACE {source.name}.db")
+    yield History(judge, source, lanes)
+
+
+COLUMNS = "id INT, name STRING, dt DATE"
+
+
+def numbers(first: int, last: int) -> str:
+    """Rows for COLUMNS, spread over three days."""
+    return (
+        "SELECT CAST(id AS INT), concat('n', id), date_add(DATE'2026-01-01', CAST(id % 3 AS INT)) "
+        f"FROM range({first}, {last})"
+    )
+
+
+def test_copy_on_write(history: History) -> None:
+    t = history.t
+    history.create(COLUMNS, partitioned_by="dt")
+    history.check("create, still empty")
+    history.insert(numbers(0, 60))
+    history.check("the first append")
+    history.insert(numbers(60, 90), numbers(90, 120))
+    history.check("two appends at once")
+    history.sql(f"INSERT OVERWRITE {t} SELECT CAST(id AS INT), 'new', DATE'2026-01-02' FROM range(500, 510)")
+    history.check("an overwrite of one partition")
+    history.sql(f"DELETE FROM {t} WHERE dt = DATE'2026-01-03'")
+    history.check("a delete of whole files")
+    history.sql(
+        f"MERGE INTO {t} t USING (SELECT CAST(id AS INT) id FROM range(110, 125)) s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, name, dt) VALUES (s.id, 'merged', DATE'2026-01-01')"
+    )
+    history.check("a merge that rewrites files")
+    history.sql(f"DELETE FROM {t}")
+    history.check_deeply("a delete of everything")
+
+
+@pytest.mark.parametrize("granularity", ["partition", "file"])
+def test_merge_on_read(history: History, granularity: str) -> None:
+    t = history.t
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ, **{"write.delete.granularity": granularity})
+    history.insert(numbers(0, 60), numbers(60, 120))
+    history.sql(f"DELETE FROM {t} WHERE id % 10 = 3")
+    history.check("position deletes in the first version")
+    history.sql(f"UPDATE {t} SET name = 'updated' WHERE id IN (4, 5, 70)")
+    history.check("an update")
+    history.sql(
+        f"MERGE INTO {t} t USING (SELECT CAST(id AS INT) id FROM range(115, 125)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET t.name = 'merged' WHEN NOT MATCHED THEN INSERT (id, name, dt) "
+        "VALUES (s.id, 'merged', DATE'2026-01-01')"
+    )
+    history.check("a merge")
+    history.call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+    history.check("position deletes compacted")
+    history.call("rewrite_data_files", "where => 'dt = DATE\"2026-01-01\"', options => map('rewrite-all', 'true')")
+    history.sql(f"DELETE FROM {t} WHERE id = 30")
+    history.check_deeply("compaction and one more delete")
+
+
+@pytest.mark.parametrize("partitioned_by", ["dt", ""])
+def test_equality_deletes(history: History, partitioned_by: str) -> None:
+    t = history.t
+    history.create(COLUMNS, partitioned_by=partitioned_by, **MERGE_ON_READ)
+    history.insert("SELECT CAST(id AS INT), concat('n', id), DATE'2026-01-01' FROM range(100)")
+    history.check("an append")
+    delete_by_equality(history.judge, history.table, "id", [5, 6, 7], {0: DAY_ONE} if partitioned_by else None)
+    history.check("equality deletes")
+    history.insert("VALUES (5, 'again', DATE'2026-01-01')")
+    history.sql(f"DELETE FROM {t} WHERE id = 50")
+    history.check("a deleted key that came back, and a position delete")
+    history.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    history.check_deeply("compaction")
+
+
+def test_evolution(history: History) -> None:
+    t = history.t
+    history.create("id INT, `näme, old` STRING, at TIMESTAMP, s STRUCT<a: INT, b: ARRAY<STRING>>", **MERGE_ON_READ)
+    history.insert("SELECT CAST(id AS INT), concat('n', id), TIMESTAMP'2026-01-01 10:00:00', "
+                   "named_struct('a', 1, 'b', array('x')) FROM range(10)")  # fmt: skip
+    history.check("no partitioning")
+    history.sql(
+        f"ALTER TABLE {t} ADD PARTITION FIELD `näme, old`",
+        f"ALTER TABLE {t} ADD PARTITION FIELD days(at)",
+    )
+    history.insert("VALUES (20, 'a b+c%d=e,f/ü', TIMESTAMP'2026-01-02 10:00:00', NULL), "
+                   "(21, NULL, TIMESTAMP'2026-01-03 10:00:00', NULL)")  # fmt: skip
+    history.check("partitioning, keys with odd characters")
+    history.sql(
+        f"ALTER TABLE {t} ADD COLUMN s.c DOUBLE AFTER a",
+        f"ALTER TABLE {t} ADD COLUMN extra DECIMAL(10, 2) FIRST",
+        f"ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
+        f"ALTER TABLE {t} RENAME COLUMN `näme, old` TO name",
+    )
+    history.check("new columns alone, no new snapshot")
+    history.insert("VALUES (1.25, 9000000000, 'x', TIMESTAMP'2026-01-02 11:00:00', named_struct('a', 2, 'c', 2.5, 'b', NULL))")
+    history.sql(f"DELETE FROM {t} WHERE id = 20")
+    history.check("rows that use them")
+    history.sql(
+        f"ALTER TABLE {t} DROP PARTITION FIELD `näme, old`",
+        f"ALTER TABLE {t} REPLACE PARTITION FIELD days(at) WITH hours(at)",
+        f"ALTER TABLE {t} DROP COLUMN extra",
+        f"ALTER TABLE {t} WRITE ORDERED BY id",
+        f"ALTER TABLE {t} SET TBLPROPERTIES ('a.note' = 'kept')",
+    )
+    history.insert("VALUES (30, 'y', TIMESTAMP'2026-01-05 11:00:00', NULL)")
+    history.sql(f"UPDATE {t} SET name = 'z' WHERE id = 21")
+    history.check_deeply("other partitioning, a column less, a sort order")
+
+
+def test_branches_tags_and_rollback(history: History) -> None:
+    t, system = history.t, history.source.name + ".system"
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ)
+    history.insert(numbers(0, 30))
+    history.sql(f"ALTER TABLE {t} CREATE TAG first RETAIN 365 DAYS", f"ALTER TABLE {t} CREATE BRANCH side")
+    history.check("a tag and a branch in the first version")
+    history.sql(
+        f"INSERT INTO {t}.branch_side {numbers(100, 130)}",
+        f"DELETE FROM {t}.branch_side WHERE id % 10 = 1",
+    )
+    history.check("commits on the branch alone")
+    history.insert(numbers(30, 60))
+    history.sql(f"ALTER TABLE {t} CREATE TAG second", f"DELETE FROM {t} WHERE id = 7")
+    history.check("main goes on")
+    history.call("rollback_to_snapshot", f"snapshot_id => {history.snapshot_ids()[0]}")
+    history.check("a rollback to the first snapshot")
+    history.sql(f"CALL {system}.fast_forward('{history.name}', 'main', 'side')")
+    history.check("main moved forward to the branch")
+    history.sql(f"ALTER TABLE {t} DROP BRANCH side", f"ALTER TABLE {t} REPLACE TAG first RETAIN 10 DAYS")
+    history.insert(numbers(60, 70))
+    history.check_deeply("a branch dropped, a tag moved")
+
+
+def test_maintenance(history: History) -> None:
+    t = history.t
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ)
+    for first in range(0, 120, 30):
+        history.insert(numbers(first, first + 30))
+    history.sql(f"DELETE FROM {t} WHERE id % 20 = 1")
+    history.check("a handful of commits")
+    history.insert(numbers(120, 150))
+    history.call("rewrite_manifests")
+    history.check("manifests rewritten: entries carried over from many snapshots")
+    history.call("expire_snapshots", "older_than => TIMESTAMP'2100-01-01', retain_last => 1")
+    history.insert(numbers(150, 160))
+    history.check("live entries whose adding snapshot has expired")
+    history.call("compute_table_stats")
+    history.call("compute_partition_stats")
+    history.check("statistics files")
+    history.call("rewrite_data_files", "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')")
+    history.check("compaction")
+    history.insert(numbers(160, 170))
+    history.call("rewrite_manifests")
+    history.call("expire_snapshots", "older_than => TIMESTAMP'2100-01-01', retain_last => 1")
+    history.check_deeply("expired once more")
+    for installation in history.lanes.values():
+        expired = set(history.snapshot_ids()) ^ _mirrored(history.judge, installation.theirs(history.name))
+        assert expired == set(), "the mirror retains what the source retains, no more"
+
+
+def test_first_sight_of_an_old_table(history: History) -> None:
+    """T1: a mirror that starts late sees only entries whose snapshots are long gone."""
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ)
+    history.insert(numbers(0, 30), numbers(30, 60))
+    history.sql(f"DELETE FROM {history.t} WHERE id % 10 = 1")
+    history.call("rewrite_manifests")
+    history.call("expire_snapshots", "older_than => TIMESTAMP'2100-01-01', retain_last => 1")
+    assert len(history.snapshot_ids()) == 1
+    history.check_deeply("the first look")
+
+
+def test_replaced_and_recreated(history: History) -> None:
+    t = history.t
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ)
+    history.insert(numbers(0, 30))
+    history.check("the first table")
+    history.sql(
+        f"CREATE OR REPLACE TABLE {t} USING iceberg PARTITIONED BY (kind) TBLPROPERTIES ('format-version' = '2') "
+        "AS SELECT id, concat('k', id % 2) AS kind FROM range(20)"
+    )
+    history.check("create or replace: the same uuid, another schema")
+    history.sql(f"DROP TABLE {t}")
+    for installation in history.lanes.values():
+        assert installation.sync(history.name).lane == "none"
+        assert installation.app().status(TableRef.parse(history.name)).as_json()["source"]["state"] == "dropped"
+    history.create("other STRING, dt DATE", partitioned_by="dt")
+    history.insert("VALUES ('a', DATE'2026-01-01')")
+    history.check_deeply("dropped and created anew: another uuid")
+
+
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_a_format_version_that_cannot_be_mirrored(history: History, version: str) -> None:
+    history.create(COLUMNS, **{"format-version": version})
+    history.insert(numbers(0, 10))
+    for installation in history.lanes.values():
+        with pytest.raises(UnsupportedError, match=f"db.t.*format version {version} is not supported"):
+            installation.sync(history.name)
+        assert objects(installation.mirror.folder / "warehouse") == {}
+        assert installation.theirs(history.name).metadata_uri is None
+
+
+def test_a_table_that_grows_beyond_what_can_be_mirrored(history: History) -> None:
+    history.create(COLUMNS)
+    history.insert(numbers(0, 10))
+    history.check("v2", is_deep=True)
+    before = {
+        lane: (one.theirs(history.name).metadata_uri, objects(one.mirror.folder / "warehouse"))
+        for lane, one in history.lanes.items()
+    }
+    history.sql(f"ALTER TABLE {history.t} SET TBLPROPERTIES ('format-version' = '3')")
+    history.insert(numbers(10, 20))
+    for lane, installation in history.lanes.items():
+        with pytest.raises(UnsupportedError, match=r"db.t.*format version 3 is not supported"):
+            installation.sync(history.name)
+        after = installation.theirs(history.name).metadata_uri, objects(installation.mirror.folder / "warehouse")
+        assert after == before[lane]
+
+
+def _mirrored(judge: Judge, table: TableOf) -> set[int]:
+    return {snapshot.snapshotId() for snapshot in judge.java_table(table).snapshots()}

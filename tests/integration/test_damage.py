@@ -1,0 +1,204 @@
+"""A damaged or vanishing source: a clear error, nothing ready, the mirror's head where it was, and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
+from lakemirror.replicate.stage import LocalEngine
+from tests.avro_bytes import header_size
+from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
+from tests.lake import ORDERS, Lake, path_of, rows
+
+pytestmark = pytest.mark.integration
+
+
+class Scene:
+    """A table mirrored at one commit, with a second commit (data and position deletes) waiting on the source."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.orders: Table = lake.create()
+        self.orders.append(rows(3))
+        lake.sync()
+        self.want, self.head = lake.mirror_rows(), lake.mirror_head()
+        before = {one.manifest_path for one in manifests_of(self.orders.refresh())}
+        old_files = data_files(self.orders)
+        self.orders.append(rows(3, 3))
+        (self.data,) = [path_of(path) for path in data_files(self.orders) if path not in old_files]
+        self.deletes = path_of(delete_positions(self.orders, [(f"file://{self.data}", 1)]))
+        new = [one for one in manifests_of(self.orders.refresh()) if one.manifest_path not in before]
+        self.manifest = path_of(next(one.manifest_path for one in new if one.content == 0))
+        self.delete_manifest = path_of(next(one.manifest_path for one in new if one.content == 1))
+        snapshot = self.orders.current_snapshot()
+        assert snapshot is not None
+        self.list = path_of(snapshot.manifest_list)
+        self.metadata = path_of(self.orders.metadata_location)
+
+    def fails(self, error: type[LakemirrorError], says: str = "") -> LakemirrorError:
+        with pytest.raises(error, match=says) as caught:
+            self.lake.mirror()
+        self.unharmed()
+        assert caught.value.hint
+        return caught.value
+
+    def unharmed(self) -> None:
+        self.lake.follow()
+        assert self.lake.ready() == ["v1.ready.json"]
+        assert (self.lake.mirror_head(), self.lake.mirror_rows()) == (self.head, self.want)
+
+    def recovers(self) -> None:
+        self.lake.sync()
+        assert self.lake.mirror_rows() == self.lake.source_rows()
+
+
+@pytest.fixture
+def scene(lake: Lake) -> Scene:
+    return Scene(lake)
+
+
+FILES = ["metadata", "list", "manifest", "delete_manifest", "deletes", "data"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_vanished_is_transient_and_comes_right_when_it_is_back(scene: Scene, name: str) -> None:
+    path: Path = getattr(scene, name)
+    data = path.read_bytes()
+    path.unlink()
+    error = scene.fails(SourceVanishedError)
+    assert (error.kind, error.subject) == ("transient", f"file://{path}")
+    path.write_bytes(data)
+    scene.recovers()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_cut_in_half(scene: Scene, name: str) -> None:
+    path: Path = getattr(scene, name)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    error = scene.fails(PermanentError)
+    assert error.subject == f"file://{path}"
+    path.write_bytes(data)
+    scene.recovers()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_garbage(scene: Scene, name: str) -> None:
+    path: Path = getattr(scene, name)
+    data = path.read_bytes()
+    path.write_bytes(b"\x00garbage" * 3)
+    scene.fails(PermanentError)
+    path.write_bytes(data)
+    scene.recovers()
+
+
+@pytest.mark.parametrize("name", ["list", "manifest", "delete_manifest"])
+def test_avro_cut_after_its_header_is_not_an_empty_table(scene: Scene, name: str) -> None:
+    path: Path = getattr(scene, name)
+    data = path.read_bytes()
+    path.write_bytes(data[: header_size(data)])
+    if name == "list":  # only the summary can tell
+        text = scene.metadata.read_text()
+        assert '"total-data-files"' in text
+        summary = '"total-files-size":"0"'
+        scene.metadata.write_text(text.replace(summary, f'{summary},"total-data-files":"2"'))
+    scene.fails(PermanentError, "cut|empty")
+    path.write_bytes(data)
+    scene.recovers()
+
+
+def test_a_data_file_of_another_size_than_its_manifest_says(scene: Scene) -> None:
+    data = scene.data.read_bytes()
+    scene.data.write_bytes(data + b"more")
+    error = scene.fails(PermanentError, rf"want {len(data)}, got {len(data) + 4}")
+    assert error.subject == f"file://{scene.data}"
+    scene.data.write_bytes(data)
+    scene.recovers()
+
+
+def test_a_manifest_that_names_a_file_that_never_was(scene: Scene) -> None:
+    """Only the source can repair that; until then every run says the same and the mirror stays."""
+    orders = scene.orders
+    path = f"{orders.location()}/data/never.parquet"
+    commit(orders, 77, [*manifests_of(orders), manifest_file(orders, [entry(path, snapshot_id=77)], 77)])
+    for _ in range(2):
+        assert scene.fails(SourceVanishedError).subject == path
+    orders.manage_snapshots().rollback_to_snapshot(orders.metadata.snapshots[-2].snapshot_id).commit()
+    scene.recovers()
+
+
+@pytest.mark.parametrize("stage", ["plan", "copy", "rewrite", "publish"])
+def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str) -> None:
+    """A compaction removes what the plan named: this run ends as transient, the next one plans from the new head."""
+    lake.config_path.write_text(
+        lake.config_path.read_text().replace("defaults: {}", "defaults: {small_change_files: 0}")
+    )
+    scene = Scene(lake)
+    engine, uri = LocalEngine(2), lake.app().detect(ORDERS).plan_uri
+    assert uri is not None
+    steps: dict[str, Callable[[], object]] = {
+        "plan": lambda: lake.app().plan_diff(ORDERS, uri, engine),
+        "copy": lambda: lake.app().copy_objects(ORDERS, uri, engine),
+        "rewrite": lambda: lake.app().rewrite_metadata(ORDERS, uri, engine),
+        "publish": lambda: lake.app().publish(ORDERS, uri),
+    }
+    gone = [scene.data, scene.deletes, scene.manifest, scene.delete_manifest, scene.list]
+
+    def compact() -> None:
+        before = {one.manifest_path for one in manifests_of(scene.orders)}
+        scene.orders.append(rows(9, 100))
+        new = [one for one in manifests_of(scene.orders) if one.manifest_path not in before]
+        commit(scene.orders, 88, new)
+        for path in {*gone, *map(path_of, before), scene.metadata}:
+            path.unlink()
+
+    for name, step in steps.items():
+        if name != stage:
+            step()
+            continue
+        compact()
+        if stage == "publish":  # all that it needs is in the mirror
+            step()
+            break
+        with pytest.raises(SourceVanishedError):
+            step()
+        scene.unharmed()
+        break
+    scene.recovers()
+    assert len(lake.mirror_rows()) == 9
+
+
+def test_the_catalog_points_at_nothing(scene: Scene) -> None:
+    import sqlite3
+
+    with sqlite3.connect(scene.lake.folder / "source.db") as database:
+        database.execute("UPDATE iceberg_tables SET metadata_location = 'file:///nowhere/x.metadata.json'")
+    assert scene.fails(SourceVanishedError).subject == "file:///nowhere/x.metadata.json"
+
+
+def test_a_ref_that_names_a_missing_snapshot(scene: Scene) -> None:
+    text = scene.metadata.read_text()
+    scene.metadata.write_text(text.replace('"refs":{', '"refs":{"lost":{"snapshot-id":5,"type":"tag"},'))
+    scene.fails(PermanentError, r"refs name missing snapshots \[5\]")
+
+
+@pytest.mark.parametrize("what", ["index", "removed manifest"])
+def test_the_mirrors_own_files_are_damaged(scene: Scene, what: str) -> None:
+    """What the next step builds on is checked too; it never falls back to a guess."""
+    if what == "index":
+        (path,) = (scene.lake.mirror_folder / "shop/orders/_ledger/index").glob("*.parquet")
+    else:
+        scene.orders.delete("id = 0")  # rewrites the first manifest: the mirror's copy of the old one is needed
+        (path,) = (scene.lake.mirror_folder / "shop/orders/metadata").glob("*-m0.avro")
+    data = path.read_bytes()
+    for broken in (data[:-20], b"garbage"):
+        path.write_bytes(broken)
+        assert scene.fails(PermanentError).subject == f"file://{path}"
+    path.unlink()
+    assert scene.fails(PermanentError).subject == f"file://{path}"
+    path.write_bytes(data)
+    scene.recovers()

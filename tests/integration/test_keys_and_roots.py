@@ -1,0 +1,163 @@
+"""Keys of every character a store can hold survive; what it cannot hold stops before a byte is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from lakemirror.errors import PermanentError
+from tests.iceberg_files import DELETED, commit, data_files, delete_positions, entry, manifest_file, manifests_of, write
+from tests.integration.looking import check_whole, look
+from tests.lake import ORDERS, Lake, path_of, rows
+
+pytestmark = pytest.mark.integration
+
+ODD = "a=1/50% off/x+y,z/ü ñ 漢/%20%2F~!@$&'()*;:[]{}.parquet"
+
+
+def add_file(orders: Table, path: str, *, snapshot_id: int = 77) -> None:
+    """Commit a copy of the table's only data file under another path."""
+    (first, *_) = data_files(orders)
+    data = path_of(first).read_bytes()
+    write(path, data)
+    added = entry(path, size=len(data), snapshot_id=snapshot_id, record_count=3)
+    commit(orders, snapshot_id, [*manifests_of(orders), manifest_file(orders, [added], snapshot_id)])
+
+
+def test_odd_keys_of_files(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    path = f"{orders.location()}/data/{ODD}"
+    add_file(orders, path)
+    delete_positions(orders, [(path, 1)])
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()
+    assert len(lake.mirror_rows()) == 5
+    assert f"file://{lake.mirror_folder}/shop/orders/data/{ODD}" in check_whole(lake).files()
+
+
+@pytest.mark.parametrize("warehouse", ["w h=%+,ü", "50%25"])
+def test_odd_warehouses(tmp_path: Path, warehouse: str) -> None:
+    lake = Lake(tmp_path, warehouse=warehouse)
+    lake.create(partitioned_by=["city"]).append(rows(3, city="a=b/c %+,ü"))
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()
+    check_whole(lake)
+
+
+def test_spellings_of_one_place_are_one_place(lake: Lake) -> None:
+    """Old files were written as /abs and file:/abs, newer ones as file:///abs."""
+    orders = lake.create()
+    orders.append(rows(3))
+    home = orders.location().removeprefix("file://")
+    add_file(orders, f"{home}/data/plain.parquet", snapshot_id=77)
+    add_file(orders, f"file:{home}/data/one-slash.parquet", snapshot_id=78)
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()
+    assert len(check_whole(lake).files()) == 3
+
+
+def test_a_further_root_works_end_to_end(tmp_path: Path) -> None:
+    cold = tmp_path / "cold storage"
+    lake = Lake(tmp_path, roots={"cold": cold, "unused": tmp_path / "nothing"})
+    orders = lake.create()
+    orders.append(rows(3))
+    path = f"file://{cold}/2024/x ü.parquet"
+    add_file(orders, path)
+    delete_positions(orders, [(path, 0), (data_files(orders)[0], 2)])
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()
+    assert len(lake.mirror_rows()) == 4
+    seen = check_whole(lake)
+    assert f"file://{lake.mirror_folder}/shop/orders/_roots/cold/2024/x ü.parquet" in seen.files()
+    assert b"cold storage" not in b"".join(
+        data for name, data in lake.mirror_objects().items() if name.endswith(("avro", "metadata.json"))
+    )
+
+
+def refused(lake: Lake, says: str, subject: str) -> None:
+    """The run stops with this error; the mirror has no object more, and its head is where it was."""
+    before, head = lake.mirror_objects(), lake.mirror_head()
+    with pytest.raises(PermanentError, match=says) as caught:
+        lake.mirror()
+    assert subject in caught.value.subject
+    assert lake.mirror_objects() == before
+    lake.follow()
+    assert lake.mirror_head() == head
+
+
+@pytest.mark.parametrize("mirrored_before", [False, True])
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("{home}//x.parquet", "it holds '//'"),
+        ("{home}/data//x.parquet", "it holds '//'"),
+        ("{home}/data/../x.parquet", "climbs"),
+        ("{home}/./x.parquet", "climbs"),
+        ("{home}/data/x\n.parquet", "control character"),
+        ("{home}/data/x#1.parquet", "it holds '#'"),
+        ("{home}/_ready/v9.ready.json", "folder of the mirror's own"),
+        ("{home}_old/data/x.parquet", "no known root"),
+        ("s3://elsewhere/x.parquet", "no known root"),
+    ],
+)
+def test_keys_that_cannot_be(lake: Lake, path: str, says: str, mirrored_before: bool) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    if mirrored_before:
+        lake.sync()
+    wrong = path.format(home=orders.location())
+    added = entry(wrong, size=1, snapshot_id=77)
+    commit(orders.refresh(), 77, [*manifests_of(orders), manifest_file(orders, [added], 77)])
+    refused(lake, says, wrong.rsplit("/", 1)[-1].replace("\n", "\\n"))
+
+
+@pytest.mark.parametrize("kind", ["tombstone", "manifest", "list", "property", "statistics", "location"])
+def test_every_path_of_the_metadata_must_lie_under_a_known_root(lake: Lake, kind: str) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh()
+    elsewhere = f"file://{lake.folder}/elsewhere"
+    if kind == "tombstone":
+        gone = entry(f"{elsewhere}/x.parquet", status=DELETED, snapshot_id=77)
+        commit(orders, 77, [*manifests_of(orders), manifest_file(orders, [gone], 77)])
+    elif kind == "manifest":
+        (one,) = manifests_of(orders)
+        data = path_of(one.manifest_path).read_bytes()
+        made = manifest_file(orders, [entry(f"{orders.location()}/data/x", snapshot_id=77)], 77)
+        made[0] = write(f"{elsewhere}/m.avro", data)
+        commit(orders, 77, [made])
+    elif kind == "property":
+        with orders.transaction() as change:
+            change.set_properties({"write.data.path": elsewhere})
+    else:
+        orders.append(rows(1, 9))
+        path = path_of(orders.metadata_location)
+        text = path.read_text()
+        snapshot = orders.current_snapshot()
+        assert snapshot is not None
+        if kind == "list":
+            text = text.replace(snapshot.manifest_list, f"{elsewhere}/snap.avro")
+        elif kind == "location":
+            text = text.replace(f'"location":"{orders.location()}"', f'"location":"{elsewhere}"')
+        else:
+            one_more = (
+                f'"statistics":[{{"snapshot-id":{snapshot.snapshot_id},"statistics-path":"{elsewhere}/s.puffin",'
+                '"file-size-in-bytes":1,"file-footer-size-in-bytes":1,"blob-metadata":[]}]'
+            )
+            text = text.replace('"statistics":[]', one_more)
+        path.write_text(text)
+    refused(lake, "no known root", "" if kind == "location" else "elsewhere")
+
+
+def test_a_location_with_a_trailing_slash(tmp_path: Path) -> None:
+    """Then pyiceberg's own file names hold `//`: no object store would keep them apart."""
+    lake = Lake(tmp_path)
+    orders = lake.create(location=f"file://{tmp_path}/warehouse/shop/orders/")
+    orders.append(rows(3))
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()
+    assert look(lake).metadata["location"] == f"file://{lake.mirror_folder}/{ORDERS.folder}"

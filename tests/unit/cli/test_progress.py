@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from lakemirror.cli.progress import describe_volume, watch_on
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_silent_when_nobody_looks() -> None:
+    stderr = io.StringIO()
+    with watch_on(stderr)("sales.orders") as progress:
+        assert progress is None
+    assert stderr.getvalue() == ""
+
+
+def test_a_terminal_shows_stage_files_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm")
+    stderr = Terminal()
+    with watch_on(stderr)("sales.orders") as progress:
+        assert progress is not None
+        progress("copy", 3, 12, 4_000_000)
+        progress("rewrite", 1, 2, 0)
+    shown = stderr.getvalue()
+    for part in ("sales.orders copy", "3/12", "4.0 MB", "sales.orders rewrite", "1/2"):
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("bytes_done", "seconds", "text"),
+    [(0, 3.0, ""), (5_000_000, 0.0, "5.0 MB"), (5_000_000, 2.0, "5.0 MB, 2.5 MB/s")],
+)
+def test_volume(bytes_done: int, seconds: float, text: str) -> None:
+    assert describe_volume(bytes_done, seconds) == text

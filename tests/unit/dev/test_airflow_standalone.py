@@ -1,0 +1,82 @@
+"""Starting and stopping, without Airflow: what matters is that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev.airflow_standalone import free_ports, stop_group, stop_left_over, tail
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+WITH_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STUBBORN!r}])"
+
+
+def start(code: str, **env: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, env={**os.environ, **env}
+    )
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        pipe.readline()
+    return process
+
+
+def is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("code", ["import time; print(1, flush=True); time.sleep(60)", STUBBORN, WITH_CHILD])
+def test_the_whole_group_ends(code: str) -> None:
+    process = start(code)
+    stop_group(process.pid, timeout_s=0.5, reap=process.poll)
+    assert not is_alive(process.pid)
+
+
+def test_a_group_that_is_gone_is_no_trouble() -> None:
+    process = start("print(1)")
+    process.wait(timeout=30)
+    stop_group(process.pid, timeout_s=0.5)
+
+
+def test_what_was_left_running_in_a_home_is_stopped(tmp_path: Path) -> None:
+    process = start("import time; print(1, flush=True); time.sleep(60)", AIRFLOW_HOME=str(tmp_path))
+    (tmp_path / "airflow.pgid").write_text(str(process.pid))
+    assert stop_left_over(tmp_path, reap=process.poll)
+    assert process.returncode == -signal.SIGTERM
+    assert not (tmp_path / "airflow.pgid").exists()
+
+
+def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -> None:
+    process = start("import time; print(1, flush=True); time.sleep(60)", AIRFLOW_HOME="elsewhere")
+    try:
+        (tmp_path / "airflow.pgid").write_text(str(process.pid))
+        assert not stop_left_over(tmp_path)
+        assert process.poll() is None
+        assert not (tmp_path / "airflow.pgid").exists()
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+
+
+def test_nothing_was_left(tmp_path: Path) -> None:
+    assert not stop_left_over(tmp_path)
+
+
+def test_ports_differ() -> None:
+    assert len(set(free_ports(5))) == 5
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    assert "no" in tail(log)
+    log.write_text("\n".join(map(str, range(100))))
+    assert tail(log, lines=2) == "98\n99"

@@ -1,0 +1,300 @@
+"""The follower: newest ready version by compare-and-set, nothing forged, nothing foreign, one commit for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemirror import bridge
+from lakemirror.catalogs.sql import SqlCatalog
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.follow.follower import follow
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.marker import Marker
+from lakemirror.model.table import TableRef
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import Overwrite
+from tests.lake import ORDERS, SCHEMA, Lake, rows
+from tests.unit.markers import written
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A source of one commit, mirrored as v1, not followed yet."""
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    return lake
+
+
+STORE = ObstoreStore({})
+
+
+def layout(lake: Lake) -> TableLayout:
+    return TableLayout.of(f"file://{lake.mirror_folder}", ORDERS)
+
+
+def catalog(lake: Lake) -> SqlCatalog:
+    uri = f"sqlite:///{lake.folder}/mirror.db"
+    return SqlCatalog("cloud", {"uri": uri, "warehouse": f"file://{lake.mirror_folder}"}, may_be_new=True)
+
+
+def newest(lake: Lake) -> Marker:
+    version = bridge.published(STORE, layout(lake)).newest
+    assert version is not None
+    return bridge.read_ready(STORE, layout(lake), version)
+
+
+def commit_again(lake: Lake) -> None:
+    lake.source.load_table(str(ORDERS)).append(rows(1, 10))
+    lake.mirror()
+
+
+def test_nothing_ready_is_nothing_to_do_and_makes_no_catalog(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    result = lake.follow()
+    assert (result.version, result.snapshot_id, result.committed) == (None, None, False)
+    assert not (tmp_path / "mirror.db").exists()
+
+
+def test_registers_first_then_rests_then_swaps(lake: Lake) -> None:
+    first = lake.follow()
+    assert (first.version, first.snapshot_id, first.committed) == (1, newest(lake).snapshot_id, True)
+    assert lake.mirror_rows() == lake.source_rows()
+    again = lake.follow()
+    assert (again.version, again.committed) == (1, False)
+    commit_again(lake)
+    assert (lake.follow().version, lake.mirror_rows()) == (2, lake.source_rows())
+
+
+def test_of_several_ready_markers_only_the_newest_is_applied(lake: Lake) -> None:
+    commit_again(lake)
+    commit_again(lake)
+    commits: list[str] = []
+    follow(ORDERS, layout(lake), catalog(lake), STORE, on_commit=lambda marker: commits.append(f"v{marker.version}"))
+    assert commits == ["v3"]
+    assert lake.mirror_table().metadata.properties["lakemirror.version"] == "3"
+
+
+def test_what_is_registered_has_the_sources_ids(lake: Lake) -> None:
+    """A table that is created anew would get fresh field ids; a registered one keeps them."""
+    lake.follow()
+    source, mirror = lake.source.load_table(str(ORDERS)).metadata, lake.mirror_table().metadata
+    assert (mirror.schemas, mirror.partition_specs, mirror.sort_orders, mirror.table_uuid) == (
+        source.schemas,
+        source.partition_specs,
+        source.sort_orders,
+        source.table_uuid,
+    )
+    assert (mirror.last_sequence_number, mirror.last_column_id) == (source.last_sequence_number, source.last_column_id)
+
+
+def forge(lake: Lake, **changes: Any) -> None:
+    """Replace the ready marker of v1 by one with these fields and a hash that fits."""
+    forged = dataclasses.replace(newest(lake), **changes)
+    STORE.put(layout(lake).ready(1), written(forged, "eve"), Overwrite())
+
+
+def refused(lake: Lake, says: str) -> None:
+    with pytest.raises(PermanentError, match=says):
+        lake.follow()
+    assert lake.mirror_head() is None
+
+
+def test_marker_that_points_outside_the_folder(lake: Lake, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.metadata.json"
+    outside.write_bytes(STORE.get(newest(lake).metadata_uri).data)
+    forge(lake, metadata_uri=f"file://{outside}")
+    refused(lake, "lies outside")
+    forge_uri = f"{layout(lake).root}/metadata/../../../../outside.metadata.json"
+    STORE.put(
+        layout(lake).ready(1), written(dataclasses.replace(_unchecked(lake), metadata_uri=forge_uri)), Overwrite()
+    )
+    refused(lake, "lies outside")
+
+
+def _unchecked(lake: Lake) -> Marker:
+    uri = layout(lake).ready(1)
+    return Marker.from_bytes(STORE.get(uri).data, uri)
+
+
+def test_marker_with_an_altered_hash(lake: Lake) -> None:
+    uri = layout(lake).ready(1)
+    STORE.put(uri, STORE.get(uri).data.replace(b'"files": 1', b'"files": 2'), Overwrite())
+    refused(lake, "its hash does not fit")
+
+
+def test_marker_of_another_table(lake: Lake) -> None:
+    forge(lake, table="shop.customers")
+    refused(lake, "it is of table shop.customers")
+
+
+def test_marker_moved_here_from_another_tables_folder(lake: Lake) -> None:
+    other = TableRef.parse("shop.customers")
+    lake_two = lake.create(other)
+    lake_two.append(rows(1))
+    lake.config_path.write_text(lake.config_path.read_text().replace("- name: shop.orders", "- match: 'shop.*'"))
+    lake.mirror(other)
+    moved = STORE.get(layout(lake).ready(1).replace("orders", "customers")).data
+    STORE.put(layout(lake).ready(2), moved.replace(b'"v1"', b'"v2"'), Overwrite())
+    with pytest.raises(PermanentError):
+        lake.follow()
+    assert lake.mirror_head() is None
+
+
+def test_marker_of_a_newer_format(lake: Lake) -> None:
+    uri = layout(lake).ready(1)
+    document = {**json.loads(STORE.get(uri).data), "format": 2}
+    STORE.put(uri, json.dumps(document).encode(), Overwrite())
+    refused(lake, "format 2")
+
+
+def test_metadata_that_is_gone_or_altered(lake: Lake) -> None:
+    uri = newest(lake).metadata_uri
+    data = STORE.get(uri).data
+    STORE.put(uri, data.replace(b"Bern", b"Chur") + b" ", Overwrite())
+    refused(lake, "its hash is not the marker's")
+    STORE.delete([uri])
+    refused(lake, "the marker's metadata file is not in the bucket")
+
+
+@pytest.mark.parametrize("what", ["location", "manifest-list"])
+def test_metadata_whose_paths_lead_outside(lake: Lake, what: str) -> None:
+    marker = newest(lake)
+    document = json.loads(STORE.get(marker.metadata_uri).data)
+    if what == "location":
+        document["location"] = f"file://{lake.warehouse}/shop/orders"
+    else:
+        document["snapshots"][0]["manifest-list"] = f"{layout(lake).root}_old/snap.avro"
+    data = json.dumps(document).encode()
+    STORE.put(marker.metadata_uri, data, Overwrite())
+    forge(lake, metadata_sha256=hashlib.sha256(data).hexdigest())
+    refused(lake, "lies outside")
+
+
+def write_to_mirror(lake: Lake) -> None:
+    with lake.mirror_catalog() as theirs:
+        theirs.load_table(str(ORDERS)).append(rows(1, 99))
+
+
+def test_foreign_commit_stops_until_an_operator_decides(lake: Lake) -> None:
+    lake.follow()
+    write_to_mirror(lake)
+    foreign = lake.mirror_head()
+    for _ in range(2):
+        with pytest.raises(PermanentError, match="foreign commit") as caught:
+            lake.follow()
+        assert str(foreign) in caught.value.message
+    assert lake.mirror_head() == foreign
+    commit_again(lake)
+    with pytest.raises(PermanentError, match="foreign commit"):
+        lake.follow()
+
+
+@pytest.mark.parametrize("way", ["adopt", "overwrite_foreign"])
+def test_foreign_commit_is_taken_over_or_replaced_on_demand(lake: Lake, way: str) -> None:
+    lake.follow()
+    write_to_mirror(lake)
+    result = lake.follow(**{way: True})
+    assert (result.version, result.committed) == (1, True)
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_table_of_another_uuid_is_never_adopted_but_may_be_replaced(lake: Lake) -> None:
+    with lake.mirror_catalog() as theirs:
+        theirs.create_namespace("shop")
+        theirs.create_table(str(ORDERS), SCHEMA)
+    foreign = lake.mirror_head()
+    for options in ({}, {"adopt": True}):
+        with pytest.raises(PermanentError, match=r"foreign commit|cannot adopt"):
+            lake.follow(**options)
+        assert lake.mirror_head() == foreign
+    assert lake.follow(overwrite_foreign=True).committed
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_foreign_table_without_any_marker_is_left_alone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.mirror_catalog() as theirs:
+        theirs.create_namespace("shop")
+        theirs.create_table(str(ORDERS), SCHEMA)
+    foreign = lake.mirror_head()
+    for options in ({}, {"adopt": True}, {"overwrite_foreign": True}):
+        with pytest.raises(PermanentError, match="foreign commit"):
+            lake.follow(**options)
+    assert lake.mirror_head() == foreign
+
+
+def test_head_whose_file_is_gone_stops(lake: Lake) -> None:
+    lake.follow()
+    commit_again(lake)
+    head = lake.mirror_head()
+    assert head is not None
+    Path(head.removeprefix("file://")).unlink()
+    with pytest.raises(PermanentError, match="is not in the bucket"):
+        lake.follow()
+
+
+def test_ten_followers_of_one_marker_make_one_commit(lake: Lake) -> None:
+    lake.follow()
+    commit_again(lake)
+    start = threading.Barrier(10)
+
+    def run(_: int) -> str:
+        start.wait(20)
+        try:
+            return "committed" if lake.follow().committed else "nothing"
+        except (LostRaceError, TransientError):
+            return "lost"
+
+    with ThreadPoolExecutor(10) as pool:
+        outcomes = list(pool.map(run, range(10)))
+    assert outcomes.count("committed") == 1
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+class Meddling(SqlCatalog):
+    """A catalog in which something else happens right before, or instead of, our swap."""
+
+    def __init__(self, lake: Lake, instead: str | None, *, swallow: bool = False) -> None:
+        super().__init__("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+        self._instead, self._swallow = instead, swallow
+
+    def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
+        if self._instead is not None:
+            super().swap(table, expected, self._instead)
+        if not self._swallow:
+            super().swap(table, expected, metadata_uri)
+
+
+def test_head_that_moved_meanwhile_is_a_lost_race(lake: Lake) -> None:
+    lake.follow()
+    commit_again(lake)
+    elsewhere = f"{layout(lake).root}/metadata/elsewhere.json"
+    with pytest.raises(LostRaceError, match="head moved"):
+        follow(ORDERS, layout(lake), Meddling(lake, elsewhere), STORE)
+    assert catalog(lake).head(ORDERS) == elsewhere
+
+
+def test_a_commit_that_did_not_happen_is_not_believed(lake: Lake) -> None:
+    lake.follow()
+    commit_again(lake)
+    commits: list[Marker] = []
+    with pytest.raises(LostRaceError, match="after the commit the catalog shows"):
+        follow(ORDERS, layout(lake), Meddling(lake, None, swallow=True), STORE, on_commit=commits.append)
+    assert commits == []
+
+
+def test_a_state_database_that_is_broken_does_not_undo_the_commit(lake: Lake) -> None:
+    (lake.folder / "state.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(TransientError, match="state"):
+        lake.follow()
+    (lake.folder / "state.db").unlink()
+    assert (lake.follow().version, lake.mirror_rows()) == (1, lake.source_rows())

@@ -1,0 +1,270 @@
+"""The mirror's metadata.json: a pure function of the source's, complete, safe to read, free of source paths."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg import metadata_json
+from lakemirror.formats.iceberg.metadata_json import for_mirror, fingerprint_fields, parse, refuse_unsupported
+from lakemirror.model.paths import PrefixMap
+
+HOME, MIRROR = "s3://src/wh/t", "gs://cloud/t"
+PATHS = PrefixMap.of({HOME: MIRROR, "s3://cold": f"{MIRROR}/_roots/cold"})
+
+
+def snapshot(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "snapshot-id": number,
+        "sequence-number": number,
+        "timestamp-ms": 1000 * number,
+        "manifest-list": f"{HOME}/metadata/snap-{number}.avro",
+        "summary": {"operation": "append"},
+        **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+        **more,
+    }
+
+
+def source(**more: Any) -> dict[str, Any]:
+    return {
+        "format-version": 2,
+        "table-uuid": "u-1",
+        "location": HOME,
+        "last-updated-ms": 3000,
+        "last-sequence-number": 3,
+        "current-snapshot-id": 3,
+        "snapshots": [snapshot(1), snapshot(2), snapshot(3)],
+        "snapshot-log": [{"snapshot-id": n, "timestamp-ms": 1000 * n} for n in (1, 2, 3)],
+        "metadata-log": [{"metadata-file": f"{HOME}/metadata/1.json", "timestamp-ms": 1}],
+        "refs": {"main": {"snapshot-id": 3, "type": "branch"}},
+        "schemas": [{"schema-id": 0}, {"schema-id": 1}],
+        "properties": {"owner": "ada"},
+        "unheard-of": {"kept": True},
+        **more,
+    }
+
+
+def mirrored(metadata: dict[str, Any], *, version: int = 7, head: int | None = 3, retained: tuple[int, ...] = (3,)) -> Any:
+    made = for_mirror(metadata, PATHS, version, head, retained)
+    return json.loads(made.data), made
+
+
+def test_the_whole_document() -> None:
+    document, made = mirrored(source())
+    assert document == {
+        "format-version": 2,
+        "table-uuid": "u-1",
+        "location": MIRROR,
+        "last-updated-ms": 3000,
+        "last-sequence-number": 3,
+        "current-snapshot-id": 3,
+        "snapshots": [{**snapshot(3), "manifest-list": f"{MIRROR}/metadata/snap-3.avro"}],
+        "snapshot-log": [{"snapshot-id": 3, "timestamp-ms": 3000}],
+        "metadata-log": [],
+        "refs": {"main": {"snapshot-id": 3, "type": "branch"}},
+        "schemas": [{"schema-id": 0}, {"schema-id": 1}],
+        "properties": {
+            "owner": "ada",
+            "gc.enabled": "false",
+            "write.metadata.delete-after-commit.enabled": "false",
+            "lakemirror.version": "7",
+            "lakemirror.source-snapshot-id": "3",
+        },
+        "unheard-of": {"kept": True},
+    }
+    assert made.left_out == ()
+
+
+def test_same_input_same_bytes_and_name_other_input_other_name() -> None:
+    one = for_mirror(source(), PATHS, 7, 3, (3,))
+    shuffled = dict(reversed(source().items()))
+    assert for_mirror(shuffled, PATHS, 7, 3, (3,)) == one
+    assert one.file_name.startswith("00007-")
+    assert one.file_name.endswith(".metadata.json")
+    others = [for_mirror(source(), PATHS, 8, 3, (3,)), for_mirror(source(), PATHS, 7, 3, (2, 3))]
+    assert len({one.file_name, *(other.file_name for other in others)}) == 3
+
+
+def test_the_source_document_is_not_touched() -> None:
+    given = source(properties={"x": f"{HOME}/y"})
+    before = deepcopy(given)
+    mirrored(given)
+    assert given == before
+
+
+def test_retained_snapshots_and_their_log() -> None:
+    document, _ = mirrored(source(), retained=(1, 3))
+    assert [one["snapshot-id"] for one in document["snapshots"]] == [1, 3]
+    assert [one["snapshot-id"] for one in document["snapshot-log"]] == [1, 3]
+
+
+def test_log_ends_at_the_head_after_a_rollback() -> None:
+    log = [{"snapshot-id": n, "timestamp-ms": t} for n, t in ((1, 1000), (2, 2000), (3, 3000), (2, 4000))]
+    document, _ = mirrored(source(**{"snapshot-log": log, "current-snapshot-id": 2}), head=2, retained=(2, 3))
+    assert [one["snapshot-id"] for one in document["snapshot-log"]] == [2, 3, 2]
+    document, _ = mirrored(source(), head=1, retained=(1, 2))
+    assert document["snapshot-log"] == [{"snapshot-id": 1, "timestamp-ms": 1000}]
+
+
+def test_log_names_the_head_even_if_the_source_lost_it() -> None:
+    document, _ = mirrored(source(**{"snapshot-log": []}))
+    assert document["snapshot-log"] == [{"snapshot-id": 3, "timestamp-ms": 3000}]
+
+
+def test_tags_and_branches_are_kept_pins_are_not() -> None:
+    refs = {
+        "main": {"snapshot-id": 3, "type": "branch", "max-ref-age-ms": 5},
+        "audit": {"snapshot-id": 2, "type": "branch", "min-snapshots-to-keep": 4},
+        "v1": {"snapshot-id": 1, "type": "tag"},
+        "lakemirror-pin-9": {"snapshot-id": 1, "type": "tag"},
+    }
+    document, _ = mirrored(source(refs=refs), retained=(1, 2, 3))
+    assert document["refs"] == {name: refs[name] for name in ("main", "audit", "v1")}
+
+
+def test_refs_of_snapshots_that_are_not_mirrored_are_left_out() -> None:
+    refs = {"main": {"snapshot-id": 3, "type": "branch"}, "old": {"snapshot-id": 1, "type": "tag"}}
+    document, _ = mirrored(source(refs=refs))
+    assert document["refs"] == {"main": {"snapshot-id": 3, "type": "branch"}}
+
+
+def test_a_target_snapshot_becomes_main() -> None:
+    document, _ = mirrored(source(), head=2, retained=(2,))
+    assert document["current-snapshot-id"] == 2
+    assert document["refs"] == {"main": {"snapshot-id": 2, "type": "branch"}}
+    assert document["properties"]["lakemirror.source-snapshot-id"] == "2"
+
+
+@pytest.mark.parametrize("current", [None, -1])
+def test_table_without_a_snapshot(current: int | None) -> None:
+    bare = source(**{"snapshots": [], "snapshot-log": [], "refs": {}, "current-snapshot-id": current})
+    assert metadata_json.current_snapshot_id(bare) is None
+    document, _ = mirrored(bare, head=None, retained=())
+    assert (document["current-snapshot-id"], document["snapshots"], document["refs"]) == (-1, [], {})
+    assert "lakemirror.source-snapshot-id" not in document["properties"]
+
+
+def test_null_parent_is_kept_and_the_last_sequence_number_too() -> None:
+    """A snapshot without a parent (replace) must not lower what the source counted."""
+    metadata = source(snapshots=[snapshot(1), {**snapshot(3), "parent-snapshot-id": None}])
+    document, _ = mirrored(metadata)
+    assert document["snapshots"][0]["parent-snapshot-id"] is None
+    assert document["last-sequence-number"] == 3
+
+
+def test_path_properties_are_mapped_others_that_hold_a_path_are_left_out() -> None:
+    properties = {
+        "write.data.path": f"{HOME}/elsewhere",
+        "write.metadata.path": "s3a://cold/meta",
+        "write.object-storage.path": HOME,
+        "custom.backup": "copy of s3n://src/wh/t/x",
+        "comment": "harmless",
+        "gc.enabled": "true",
+    }
+    document, made = mirrored(source(properties=properties))
+    assert document["properties"] == {
+        "write.data.path": f"{MIRROR}/elsewhere",
+        "write.metadata.path": f"{MIRROR}/_roots/cold/meta",
+        "write.object-storage.path": MIRROR,
+        "comment": "harmless",
+        "gc.enabled": "false",
+        "write.metadata.delete-after-commit.enabled": "false",
+        "lakemirror.version": "7",
+        "lakemirror.source-snapshot-id": "3",
+    }
+    assert made.left_out == ("property custom.backup: it holds a source path",)
+
+
+def test_summary_values_that_hold_a_path_are_left_out() -> None:
+    summary = {"operation": "append", "spark.staging": f"{HOME}/tmp", "added-files": "1"}
+    document, made = mirrored(source(snapshots=[snapshot(3, summary=summary)]))
+    assert document["snapshots"][0]["summary"] == {"operation": "append", "added-files": "1"}
+    assert made.left_out == ("summary spark.staging of snapshot 3: it holds a source path",)
+
+
+def test_statistics_of_retained_snapshots_are_mapped() -> None:
+    stats = [
+        {"snapshot-id": n, "statistics-path": f"{HOME}/metadata/{n}.puffin", "file-size-in-bytes": n} for n in (2, 3)
+    ]
+    metadata = source(**{"statistics": stats, "partition-statistics": deepcopy(stats)})
+    document, _ = mirrored(metadata)
+    want = [{"snapshot-id": 3, "statistics-path": f"{MIRROR}/metadata/3.puffin", "file-size-in-bytes": 3}]
+    assert (document["statistics"], document["partition-statistics"]) == (want, want)
+    assert metadata_json.statistics_files(metadata, [3]) == [(f"{HOME}/metadata/3.puffin", 3)] * 2
+
+
+def test_nothing_of_the_source_is_left() -> None:
+    assert HOME not in for_mirror(source(), PATHS, 7, 3, (1, 2, 3)).data.decode()
+
+
+def test_unknown_roots_are_refused() -> None:
+    for wrong in ({"location": "s3://other"}, {"properties": {"write.data.path": "s3://other"}}):
+        with pytest.raises(PermanentError, match="no known root"):
+            mirrored(source(**wrong))
+
+
+def test_gzip_is_unpacked_whatever_its_name() -> None:
+    data = json.dumps(source()).encode()
+    assert parse(gzip.compress(data), "x.metadata.json") == parse(data, "x.gz.metadata.json") == source()
+
+
+def test_gzip_bomb_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_json, "MAX_METADATA_BYTES", 1000)
+    for data in (gzip.compress(b" " * 100_000), b" " * 1001):
+        with pytest.raises(PermanentError, match="more than 1000 bytes"):
+            parse(data, "bomb")
+
+
+def test_a_supported_table_passes() -> None:
+    refuse_unsupported(source(), "ns.t")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"format-version": 1}, "format version 1 is not supported"),
+        ({"format-version": 3}, "format version 3 is not supported"),
+        ({"format-version": 4}, "format version 4 is not supported"),
+        ({"encryption-keys": [{"key-id": "k"}]}, "the table is encrypted"),
+        ({"properties": {"encryption.key-id": "k"}}, "the table is encrypted"),
+        ({"snapshots": [snapshot(1, **{"key-id": "k"})]}, "the table is encrypted"),
+        ({"snapshots": [{"snapshot-id": 1, "manifests": []}]}, "snapshot 1 has no manifest list"),
+    ],
+    ids=str,
+)
+def test_what_is_not_supported_is_named(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnsupportedError, match=says) as caught:
+        refuse_unsupported(source(**wrong), "ns.t")
+    assert (caught.value.subject, bool(caught.value.hint)) == ("ns.t", True)
+
+
+@pytest.mark.parametrize("key", ["table-uuid", "location", "last-updated-ms"])
+def test_metadata_that_lacks_what_is_required(key: str) -> None:
+    broken = source()
+    del broken[key]
+    with pytest.raises(PermanentError, match=f"its metadata has no {key}"):
+        refuse_unsupported(broken, "ns.t")
+
+
+def test_fingerprint_sees_what_readers_see_and_nothing_else() -> None:
+    pin = {"lakemirror-pin-1": {"snapshot-id": 1, "type": "tag"}}
+    invisible = [
+        source(**{"last-updated-ms": 9}),
+        source(**{"metadata-log": []}),
+        source(**{"snapshot-log": []}),
+        source(refs={**source()["refs"], **pin}),
+    ]
+    visible = [
+        source(properties={"owner": "eve"}),
+        source(refs={**source()["refs"], "t": {"snapshot-id": 1, "type": "tag"}}),
+        source(**{"current-schema-id": 1}),
+        source(**{"unheard-of": 1}),
+    ]
+    same = fingerprint_fields(source())
+    assert all(fingerprint_fields(one) == same for one in invisible)
+    assert all(fingerprint_fields(one) != same for one in visible)

@@ -1,0 +1,194 @@
+"""The application: which tables it speaks of, what needs a source, and how its calls go together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakemirror.app import App, config_path
+from lakemirror.errors import PermanentError, UsageError
+from lakemirror.model.table import TableRef
+from lakemirror.replicate.stage import LocalEngine
+from tests.lake import ORDERS, Lake, rows
+
+PATTERN = {"match": "shop.*", "exclude": ["shop.tmp*"]}
+
+
+def refs(*names: str) -> tuple[TableRef, ...]:
+    return tuple(TableRef.parse(name) for name in names)
+
+
+def test_config_path_as_given_then_environment_then_the_projects_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEMIRROR_CONFIG", "/etc/lake.yaml")
+    assert (config_path("x.yaml"), config_path()) == ("x.yaml", "/etc/lake.yaml")
+    monkeypatch.delenv("LAKEMIRROR_CONFIG")
+    assert config_path().endswith("include/config/lakemirror.yaml")
+
+
+def test_named_tables_in_the_order_given(tmp_path: Path) -> None:
+    app = Lake(tmp_path, tables=[{"name": "b.t"}, {"name": "a.t"}]).app()
+    assert app.tables(["b.t", "a.t"]) == refs("b.t", "a.t")
+    assert app.tables() == app.tables(all=True) == refs("a.t", "b.t")
+    for wrong in ("c.t", "t", "a.t.x"):
+        with pytest.raises(UsageError):
+            app.tables(["a.t", wrong])
+
+
+def test_patterns_ask_the_source_catalog(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, tables=[PATTERN, {"name": "crm.people"}])
+    for name in ("shop.orders", "shop.tmp_1", "other.t"):
+        lake.create(TableRef.parse(name))
+    app = lake.app()
+    assert app.tables() == refs("crm.people", "shop.orders")
+    assert app.tables(["shop.not_there_yet"]) == refs("shop.not_there_yet")
+    with pytest.raises(UsageError, match="no entry of"):
+        app.tables(["shop.tmp_1"])
+
+
+def test_a_followers_patterns_find_tables_that_were_never_followed(tmp_path: Path) -> None:
+    """The first follow registers a table: the catalog cannot tell of it, the bucket can."""
+    lake = Lake(tmp_path, tables=[PATTERN])
+    lake.create().append(rows(1))
+    nested = TableRef.parse("shop.eu.orders")
+    lake.create(nested).append(rows(1))
+    assert lake.follower().tables() == ()
+    lake.mirror()
+    lake.mirror(nested)
+    assert lake.follower().tables() == refs("shop.eu.orders", "shop.orders")
+    lake.follow()
+    assert lake.follower().tables() == refs("shop.eu.orders", "shop.orders")
+
+
+def test_what_needs_a_source_says_so(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    app = lake.follower()
+    for ask in (lambda: app.mirror(ORDERS), lambda: app.plan(ORDERS), lambda: app.detect(ORDERS)):
+        with pytest.raises(UsageError, match="the configuration has no source"):
+            ask()
+
+
+def test_a_table_the_source_never_had(tmp_path: Path) -> None:
+    app = Lake(tmp_path).app()
+    with pytest.raises(PermanentError, match="the source catalog has no such table"):
+        app.mirror(ORDERS)
+
+
+def test_plan_writes_nothing_and_tells_what_mirror_does(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    orders = lake.create(partitioned_by=["city"])
+    orders.append(rows(3))
+    orders.append(rows(3, 3, "Chur"))
+    plan = lake.app().plan(ORDERS)
+    assert not lake.mirror_folder.exists()
+    snapshot = orders.current_snapshot()
+    assert snapshot is not None
+    size = int(snapshot.summary["total-files-size"]) if snapshot.summary else 0
+    assert plan.as_json() == {
+        "table": "shop.orders",
+        "ok": True,
+        "from_version": None,
+        "to_snapshot_id": str(snapshot.snapshot_id),
+        "files": 2,
+        "bytes": size,
+        "manifest_lists_read": 1,
+        "manifests_read": 2,
+        "manifests_reused": 0,
+        "lane": "task",
+    }
+    result = lake.mirror()
+    assert (result.copied_files, result.copied_bytes) == (2, size)
+    assert lake.app().plan(ORDERS).as_json() == {
+        **plan.as_json(),
+        "from_version": 1,
+        "files": 0,
+        "bytes": 0,
+        "manifest_lists_read": 0,
+        "manifests_read": 0,
+        "lane": "none",
+    }
+
+
+def test_mirror_goes_on_from_what_detect_found(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    orders = lake.create()
+    orders.append(rows(3))
+    app = lake.app()
+    detected = app.detect(ORDERS)
+    assert (detected.lane, detected.version, detected.plan_uri, detected.files_at_most) == ("task", 1, None, 1)
+    orders.append(rows(3, 3))
+    assert app.mirror(ORDERS, detected=detected).snapshot_id == detected.snapshot_id
+    assert app.detect(ORDERS).version == 2
+
+
+def test_detect_of_an_unchanged_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    app = lake.app()
+    detected = app.detect(ORDERS)
+    assert (detected.lane, detected.version, detected.plan_uri) == ("none", 1, None)
+    result = app.mirror(ORDERS, detected=detected)
+    assert (result.lane, result.version, result.copied_files) == ("none", 1, 0)
+
+
+@pytest.mark.parametrize("change", ["task", "spark"])
+def test_the_lane_follows_the_knob(tmp_path: Path, change: str) -> None:
+    lake = Lake(tmp_path, defaults={"small_change_files": 1 if change == "task" else 0})
+    lake.create().append(rows(3))
+    assert lake.app().detect(ORDERS).lane == change
+    assert lake.mirror().lane == change
+
+
+def test_progress_tells_stages_to_their_end(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    told: list[tuple[str, int, int, int]] = []
+    result = lake.mirror(progress=lambda *step: told.append(step))
+    assert told == [("copy", 1, 1, result.copied_bytes), ("rewrite", 1, 1, 0)]
+
+
+def test_newest_ready_version(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    assert lake.app().newest_ready_version(ORDERS) is None
+    lake.mirror()
+    assert lake.follower().newest_ready_version(ORDERS) == 1
+
+
+def test_closing_without_spark_is_nothing(tmp_path: Path) -> None:
+    with Lake(tmp_path).app() as app:
+        assert isinstance(app, App)
+
+
+def test_stages_one_by_one_in_processes_that_share_the_bucket_only(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, defaults={"small_change_files": 0})
+    lake.create().append(rows(3))
+    engine = LocalEngine(2)
+    uri = lake.app().detect(ORDERS).plan_uri
+    assert uri is not None
+    plan = lake.app().plan_diff(ORDERS, uri, engine)
+    copied = lake.app().copy_objects(ORDERS, uri, engine)
+    rewritten = lake.app().rewrite_metadata(ORDERS, uri, engine)
+    result = lake.app().publish(ORDERS, uri)
+    assert (plan.files, copied.files, rewritten.rewritten.manifests) == (1, 1, 1)
+    assert (result.version, result.lane, result.copied_files, result.copied_bytes) == (1, "spark", 1, copied.bytes)
+    assert result.as_json()["requests"]["source"]["get"] > 0
+    lake.follow()
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+@pytest.mark.parametrize("stage", ["copy_objects", "rewrite_metadata", "publish"])
+def test_a_stage_before_its_time_says_what_is_missing(tmp_path: Path, stage: str) -> None:
+    lake = Lake(tmp_path, defaults={"small_change_files": 0})
+    lake.create().append(rows(3))
+    app = lake.app()
+    uri = app.detect(ORDERS).plan_uri
+    assert uri is not None
+    with pytest.raises(PermanentError, match="run plan_diff first"):
+        getattr(app, stage)(ORDERS, uri, *([] if stage == "publish" else [LocalEngine(1)]))
+    app.plan_diff(ORDERS, uri, LocalEngine(1))
+    app.copy_objects(ORDERS, uri, LocalEngine(1))
+    with pytest.raises(PermanentError, match="run rewrite_metadata first"):
+        app.publish(ORDERS, uri)
+    assert lake.ready() == []

@@ -1,0 +1,151 @@
+"""The chain of ready markers: create-only, one winner for each ordinal, nothing believed by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemirror import bridge
+from lakemirror.errors import LostRaceError, PermanentError
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.table import TableRef
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.wrappers.forward import ForwardingStore
+from tests.unit.markers import marker, written
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> TableLayout:
+    return TableLayout(f"file://{tmp_path}/m/shop/orders")
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObstoreStore({})
+
+
+def test_nothing_is_published_at_first(store: ObjectStore, layout: TableLayout) -> None:
+    assert bridge.published(store, layout) == bridge.Ordinals((), 0)
+    assert bridge.published(store, layout).newest is None
+    assert bridge.staged(store, layout) == ()
+
+
+def test_demoted_ordinals_stay_used(store: ObjectStore, layout: TableLayout) -> None:
+    for name in ("v1.ready.json", "v2.ready.json", "v10.demoted.json", "v3.ready.json.tmp", "notes.txt"):
+        store.put(f"{layout.ready_folder}{name}", b"")
+    assert bridge.published(store, layout) == bridge.Ordinals((1, 2), 10)
+
+
+def test_read_ready_gives_the_marker(store: ObjectStore, layout: TableLayout) -> None:
+    store.put(layout.ready(3), written(marker(layout, 3)))
+    assert bridge.read_ready(store, layout, 3) == marker(layout, 3)
+    with pytest.raises(ObjectNotFound):
+        bridge.read_ready(store, layout, 4)
+
+
+@pytest.mark.parametrize("key", ["metadata_uri", "index_uri", "manifest_list_uri"])
+@pytest.mark.parametrize("place", ["{root}/../other/x.json", "{root}_old/x.json", "s3://elsewhere/x.json", "x.json"])
+def test_marker_that_points_outside_its_table_is_refused(
+    store: ObjectStore, layout: TableLayout, key: str, place: str
+) -> None:
+    wrong: dict[str, Any] = {key: place.format(root=layout.root)}
+    store.put(layout.ready(3), written(marker(layout, 3, **wrong)))
+    with pytest.raises(PermanentError, match="lies outside"):
+        bridge.read_ready(store, layout, 3)
+
+
+def test_marker_under_another_ordinal_is_refused(store: ObjectStore, layout: TableLayout) -> None:
+    store.put(layout.ready(4), written(marker(layout, 3)))
+    with pytest.raises(PermanentError, match="it speaks of v3"):
+        bridge.read_ready(store, layout, 4)
+
+
+def test_stage_then_publish(store: ObjectStore, layout: TableLayout) -> None:
+    made = marker(layout)
+    data = bridge.stage(store, layout, made, written(made))
+    assert bridge.staged(store, layout) == (1,)
+    bridge.publish(store, layout, made, data)
+    assert store.get(layout.ready(1)).data == written(made)
+    assert bridge.staged(store, layout) == ()
+
+
+def test_a_retry_promotes_the_staged_bytes_as_they_are(store: ObjectStore, layout: TableLayout) -> None:
+    made = marker(layout)
+    bridge.stage(store, layout, made, written(made, "first:1"))
+    assert bridge.stage(store, layout, made, written(made, "second:2")) == written(made, "first:1")
+
+
+@pytest.mark.parametrize("left", [b"", b"garbage", None])
+def test_what_a_dead_run_left_is_replaced(store: ObjectStore, layout: TableLayout, left: bytes | None) -> None:
+    made = marker(layout)
+    store.put(layout.staged(1), written(marker(layout, epoch="u-0")) if left is None else left)
+    assert bridge.stage(store, layout, made, written(made)) == written(made)
+    assert store.get(layout.staged(1)).data == written(made)
+
+
+class _Meddler(ForwardingStore):
+    """Somebody else touches the staged marker right after we have looked at it."""
+
+    def __init__(self, inner: ObjectStore, uri: str, data: bytes | None) -> None:
+        super().__init__(inner)
+        self._uri, self._data = uri, data
+
+    def put(self, uri: str, *args: Any, **kwargs: Any) -> Any:
+        if uri == self._uri and self._data is None:
+            try:
+                return super().put(uri, *args, **kwargs)
+            finally:
+                self._inner.delete([uri])
+        return super().put(uri, *args, **kwargs)
+
+    def get(self, uri: str, **kwargs: Any) -> Any:
+        blob = super().get(uri, **kwargs)
+        if uri == self._uri and self._data is not None:
+            self._inner.put(uri, self._data, Overwrite())
+        return blob
+
+
+@pytest.mark.parametrize("data", [b"other", None])
+def test_two_runs_that_stage_at_once_have_one_winner(
+    store: ObjectStore, layout: TableLayout, data: bytes | None
+) -> None:
+    store.put(layout.staged(1), written(marker(layout, epoch="u-0")))
+    meddled = _Meddler(store, layout.staged(1), data)
+    with pytest.raises(LostRaceError, match="another run is working on this version"):
+        bridge.stage(meddled, layout, marker(layout), written(marker(layout)))
+
+
+def test_publishing_the_same_twice_is_fine_and_keeps_the_first(store: ObjectStore, layout: TableLayout) -> None:
+    made = marker(layout)
+    bridge.publish(store, layout, made, written(made, "first:1"))
+    store.put(layout.staged(1), b"left over")
+    bridge.publish(store, layout, made, written(made, "second:2"))
+    assert store.get(layout.ready(1)).data == written(made, "first:1")
+    assert bridge.staged(store, layout) == ()
+
+
+def test_publishing_another_content_is_a_lost_race_naming_both(store: ObjectStore, layout: TableLayout) -> None:
+    winner, loser = marker(layout), marker(layout, epoch="u-2")
+    bridge.publish(store, layout, winner, written(winner))
+    with pytest.raises(LostRaceError) as caught:
+        bridge.publish(store, layout, loser, written(loser))
+    assert winner.checksum in caught.value.message
+    assert loser.checksum in caught.value.message
+    assert store.get(layout.ready(1)).data == written(winner)
+
+
+def test_publishing_over_a_demoted_or_broken_marker_stops(store: ObjectStore, layout: TableLayout) -> None:
+    store.put(layout.ready(1), b"not a marker")
+    with pytest.raises(PermanentError, match="not a marker"):
+        bridge.publish(store, layout, marker(layout), written(marker(layout)))
+
+
+def test_announced_tables_are_found_by_name(store: ObjectStore, tmp_path: Path) -> None:
+    location = f"file://{tmp_path}/m"
+    assert bridge.announced(store, location) == ()
+    for name in ("shop.orders", "a.b.ü x", "shop.orders"):
+        bridge.announce(store, location, TableRef.parse(name))
+    assert bridge.announced(store, f"{location}/") == ("a.b.ü x", "shop.orders")

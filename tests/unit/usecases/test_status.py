@@ -1,0 +1,253 @@
+"""Where a table stands, in each state it can be in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import StringType
+
+from lakemirror.model.results import StatusResult
+from tests.iceberg_files import commit, entry, manifest_file
+from tests.lake import ORDERS, Lake, path_of, rows
+
+KEYS = {
+    "table": None,
+    "ok": None,
+    "epoch": None,
+    "source": {"snapshot_id", "committed_at", "state"},
+    "mirror": {"version", "snapshot_id", "visible_at", "state"},
+    "lag_s": None,
+    "backlog_files": None,
+    "backlog_bytes": None,
+    "level": None,
+    "markers": {"ready", "in_progress"},
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def at(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def now(lake: Lake) -> datetime:
+    """A hundred seconds after the source's last commit."""
+    return at(lake.source.load_table(str(ORDERS)).metadata.last_updated_ms) + timedelta(seconds=100)
+
+
+def status(lake: Lake, moment: datetime | None = None) -> StatusResult:
+    fixed = moment or now(lake)
+    return lake.app(now=lambda: fixed).status(ORDERS)
+
+
+def told(result: StatusResult) -> dict[str, Any]:
+    document = result.as_json()
+    assert document.keys() == KEYS.keys()
+    for key, inner in KEYS.items():
+        if inner is not None and document[key] is not None:
+            assert document[key].keys() == inner
+    return document
+
+
+def test_no_such_table_anywhere(lake: Lake) -> None:
+    document = told(status(lake, datetime.now(UTC)))
+    assert document["source"] == {"snapshot_id": None, "committed_at": None, "state": "dropped"}
+    assert document["mirror"] == {"version": None, "snapshot_id": None, "visible_at": None, "state": "missing"}
+    assert (document["epoch"], document["lag_s"], document["backlog_files"]) == (None, None, None)
+
+
+def test_never_mirrored(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    first = orders.metadata.snapshot_log[0].timestamp_ms
+    orders.append(rows(3, 3))
+    document = told(result := status(lake))
+    assert (document["source"]["state"], document["mirror"]["state"]) == ("ok", "missing")
+    assert (document["backlog_files"], document["markers"]) == (2, {"ready": [], "in_progress": []})
+    assert document["backlog_bytes"] > 0
+    assert document["lag_s"] == pytest.approx((now(lake) - at(first)).total_seconds(), abs=0.01)
+    assert result.is_behind
+    assert list(lake.mirror_folder.parent.glob("mirror*")) == []
+
+
+def test_ready_but_not_followed(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.mirror()
+    document = told(result := status(lake))
+    assert (document["mirror"]["state"], document["backlog_files"]) == ("missing", 0)
+    assert document["markers"] == {"ready": [1], "in_progress": []}
+    assert document["lag_s"] >= 100
+    assert result.is_behind
+
+
+def test_in_step(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    snapshot = orders.refresh().current_snapshot()
+    assert snapshot is not None
+    document = told(result := status(lake))
+    assert document == {
+        "table": "shop.orders",
+        "ok": True,
+        "epoch": str(orders.metadata.table_uuid),
+        "source": {
+            "snapshot_id": str(snapshot.snapshot_id),
+            "committed_at": at(orders.metadata.last_updated_ms)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "state": "ok",
+        },
+        "mirror": {
+            "version": 1,
+            "snapshot_id": str(snapshot.snapshot_id),
+            "visible_at": document["mirror"]["visible_at"],
+            "state": "ok",
+        },
+        "lag_s": 0.0,
+        "backlog_files": 0,
+        "backlog_bytes": 0,
+        "level": None,
+        "markers": {"ready": [1], "in_progress": []},
+    }
+    assert document["mirror"]["visible_at"].endswith("Z")
+    assert not result.is_behind
+
+
+def test_behind_since_the_first_commit_that_is_not_shown(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh().append(rows(3, 3))
+    first = orders.metadata.snapshot_log[-1].timestamp_ms
+    orders.append(rows(3, 6))
+    document = told(result := status(lake))
+    assert (document["mirror"]["version"], document["backlog_files"]) == (1, 2)
+    assert document["lag_s"] == pytest.approx((now(lake) - at(first)).total_seconds(), abs=0.01)
+    assert result.is_behind
+
+
+def test_mirrored_further_but_followed_less(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh().append(rows(3, 3))
+    lake.mirror()
+    document = told(result := status(lake))
+    assert (document["mirror"]["version"], document["markers"]["ready"]) == (1, [1, 2])
+    assert (document["backlog_files"], result.is_behind) == (0, True)
+
+
+def test_schema_change_alone_is_a_lag_without_files(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    with orders.refresh().update_schema() as update:
+        update.add_column("note", StringType())
+    document = told(status(lake))
+    assert (document["backlog_files"], document["backlog_bytes"]) == (0, 0)
+    assert document["lag_s"] == pytest.approx(100, abs=0.01)
+
+
+def test_a_commit_that_no_reader_can_see_is_no_lag(lake: Lake) -> None:
+    """A pin on the source is a commit there, and nothing that the mirror would ever show."""
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    snapshot = orders.refresh().current_snapshot()
+    assert snapshot is not None
+    orders.manage_snapshots().create_tag(snapshot.snapshot_id, "lakemirror-pin-1").commit()
+    assert lake.mirror().lane == "none"
+    result = status(lake)
+    assert (result.lag_s, result.backlog_files, result.is_behind) == (0.0, 0, False)
+
+
+def test_dropped_source_keeps_the_mirror(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.sync()
+    moment = now(lake)
+    lake.source.drop_table(str(ORDERS))
+    document = told(result := status(lake, moment))
+    assert document["source"] == {"snapshot_id": None, "committed_at": None, "state": "dropped"}
+    assert (document["mirror"]["version"], document["mirror"]["state"]) == (1, "ok")
+    assert (document["lag_s"], document["backlog_files"], result.is_behind) == (0.0, None, True)
+
+
+@pytest.mark.parametrize("loss", ["catalog", "broken catalog", "metadata"])
+def test_unreachable_source(lake: Lake, loss: str) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    moment = now(lake)
+    lake.source.close()
+    if loss == "metadata":
+        path_of(orders.refresh().metadata_location).unlink()
+    elif loss == "catalog":
+        (lake.folder / "source.db").unlink()
+    else:
+        (lake.folder / "source.db").write_bytes(b"garbage" * 200)
+    document = told(result := status(lake, moment))
+    assert document["source"]["state"] == "unreachable"
+    assert (document["mirror"]["version"], document["lag_s"], result.is_behind) == (1, None, True)
+
+
+def test_foreign_mirror(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.sync()
+    with lake.mirror_catalog() as theirs:
+        theirs.load_table(str(ORDERS)).append(rows(1, 99))
+    document = told(result := status(lake))
+    assert (document["mirror"]["state"], document["mirror"]["version"]) == ("foreign", None)
+    assert result.is_behind
+
+
+def test_what_is_staged_shows_until_it_is_ready(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.sync()
+    staged = lake.mirror_folder / "shop/orders/_inprogress"
+    staged.mkdir(exist_ok=True)
+    for version in (1, 2):
+        (staged / f"v{version}.marker.json").write_bytes(b"")
+    assert told(status(lake))["markers"] == {"ready": [1], "in_progress": [2]}
+
+
+def test_recreated_source_lags_since_its_first_commit(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.sync()
+    lake.source.drop_table(str(ORDERS))
+    again = lake.create()
+    again.append(rows(1))
+    document = told(status(lake))
+    assert document["backlog_files"] == 1
+    assert document["epoch"] != str(again.metadata.table_uuid)
+    assert document["lag_s"] == pytest.approx(100, abs=0.01)
+
+
+def test_a_follower_knows_no_source(lake: Lake) -> None:
+    lake.create().append(rows(3))
+    lake.mirror()
+    behind = lake.follower().status(ORDERS)
+    assert told(behind)["source"] is None
+    assert (behind.mirror_state, behind.is_behind) == ("missing", True)
+    assert behind.lag_s is not None
+    assert behind.lag_s > 0
+    lake.follow()
+    after = lake.follower().status(ORDERS)
+    assert (after.mirror_version, after.lag_s, after.backlog_files, after.is_behind) == (1, 0.0, None, False)
+
+
+def test_a_backlog_that_cannot_be_planned_is_unknown(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh()
+    made = manifest_file(orders, [entry("s3://unknown/x.parquet", snapshot_id=77)], 77)
+    commit(orders, 77, [made])
+    document = told(result := status(lake))
+    assert (document["backlog_files"], document["backlog_bytes"], result.is_behind) == (None, None, True)

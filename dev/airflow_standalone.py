@@ -25,7 +25,7 @@ from dev.airflow_api import AirflowApi
 
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 KILL_TIMEOUT_S = 5.0  # for the kernel, not for the processes: they have no say in it
-PASSWORDS = "simple_auth_manager_passwords.json.generated"
+PASSWORDS = "simple_auth_manager_passwords.json.generated"  # pragma: allowlist secret
 
 
 class AirflowDidNotStart(RuntimeError):

@@ -87,9 +87,9 @@ def test_the_hint_names_a_variable() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "postgresql://me:hidden@host/db",
+        "postgresql://me:hidden@host/db",  # pragma: allowlist secret
         "postgresql+psycopg2://:hidden@host:5432/db",
-        "https://me:hid@den@host/x",
+        "https://me:hid@den@host/x",  # pragma: allowlist secret
         "postgresql://host/db?user=me&password=hidden",
         "https://host/path?SIG=hidden",
         "postgresql://${ME}:hidden@host/db",

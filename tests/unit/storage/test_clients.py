@@ -136,7 +136,7 @@ def test_secrets_are_not_shown() -> None:
                 **KEYS,
                 "s3.endpoint": "http://127.0.0.1:1",
                 "gcs.oauth2.token": "hush",
-                "gcs.service.host": "http://u:hush@h",
+                "gcs.service.host": "http://u:hush@h",  # pragma: allowlist secret
                 "uri": "postgresql://u:hush@h/d",
                 "s3.unknown-new-thing": "hush",
             },

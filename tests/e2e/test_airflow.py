@@ -77,8 +77,10 @@ class Stage:
     def await_mirrored(self, *names: str, timeout_s: float = 120) -> None:
         self._until(lambda: all(self.is_mirrored(name) for name in names), f"{names} mirrored", timeout_s)
 
-    def await_dag(self, dag_id: str, timeout_s: float = 60) -> None:
-        self._until(lambda: dag_id in self.api.dag_ids(), f"{dag_id} appears", timeout_s)
+    def await_dags(self, *dag_ids: str, timeout_s: float = 60) -> None:
+        """Wait until they are there, and unpause them; a schedule's first run starts then."""
+        self._until(lambda: {*dag_ids} <= {*self.api.dag_ids()}, f"{dag_ids} appear", timeout_s)
+        self.api.unpause_all()
 
     def run(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> tuple[str, dict[str, str]]:
         """Trigger a run through the api-server; its state and its tasks' states when it has ended."""
@@ -101,8 +103,13 @@ class Stage:
         return readable_tail(task_log(self.airflow.task_logs, task), lines=200)
 
     def scheduled_run(self, dag_id: str) -> str:
-        """The id of the only run that the scheduler made."""
-        (run,) = [run for run in self.api.runs(dag_id) if run["run_type"] == "scheduled"]
+        """The id of the only run that the scheduler made, or is about to make."""
+
+        def made() -> list[dict[str, Any]]:
+            return [run for run in self.api.runs(dag_id) if run["run_type"] == "scheduled"]
+
+        self._until(lambda: bool(made()), f"{dag_id} is scheduled", 30)
+        (run,) = made()
         return str(run["dag_run_id"])
 
     def _until(self, is_true: Any, what: str, timeout_s: float) -> None:
@@ -137,7 +144,7 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     bundle.mkdir()
     (bundle / "follower.py").write_text(FOLLOWER_DAGS.format(config=str(follower.config)))
     airflow = AirflowStandalone(
-        Settings(folder / "home", ROOT, lake.config, environment=_bundles({"dags-folder": None, "follower": bundle}))
+        Settings(folder / "home", ROOT, lake.config, environment=_with_bundles({"dags-folder": None, "follower": bundle}))
     )
     judge.spark.sql("CREATE NAMESPACE onprem_air.sales")
     judge.spark.sql("CREATE NAMESPACE onprem_air.web")
@@ -155,6 +162,8 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
 def test_the_scheduler_mirrors_what_the_configuration_names(stage: Stage) -> None:
     """Both lanes, exact names and a pattern, and the followers woken by events."""
     tables = (ORDERS, CUSTOMERS, CLICKS)
+    stage.await_dags(*(_dag(name, concern) for name in (ORDERS, CUSTOMERS) for concern in ("mirror", "follow")))
+    stage.await_dags(*(_dag(CLICKS, concern) for concern in ("mirror", "follow")))
     stage.await_mirrored(*tables, timeout_s=180)
     assert stage.api.import_errors() == []
     states = {name: stage.task_states(dag := _dag(name), stage.scheduled_run(dag)) for name in tables}
@@ -187,7 +196,7 @@ def test_a_run_with_params(stage: Stage) -> None:
     stage.write(RETURNS, 0, 50, files=2)
     older = _head(stage.source(RETURNS).metadata_uri)
     stage.write(RETURNS, 50, 100, files=2)
-    stage.await_dag(_dag(RETURNS))
+    stage.await_dags(_dag(RETURNS), _dag(RETURNS, "follow"))
     assert stage.api.runs(_dag(RETURNS)) == []
 
     state, tasks = stage.run(_dag(RETURNS), {"dry_run": True})
@@ -215,7 +224,7 @@ def test_a_run_with_params(stage: Stage) -> None:
     ],
 )
 def test_bad_params_are_refused_by_the_api_server(stage: Stage, conf: dict[str, Any], reason: str) -> None:
-    stage.await_dag(_dag(RETURNS))
+    stage.await_dags(_dag(RETURNS), _dag(RETURNS, "follow"))
     before = stage.api.runs(_dag(RETURNS))
     with pytest.raises(Refused) as refused:
         stage.api.trigger(_dag(RETURNS), conf)
@@ -233,10 +242,11 @@ def test_a_misspelt_param_does_not_start_a_real_run(stage: Stage) -> None:
 
 
 def test_a_table_added_to_the_configuration_is_mirrored_without_a_restart(stage: Stage) -> None:
-    stage.await_dag(_dag(CUSTOMERS))
+    stage.await_dags(_dag(CUSTOMERS))
     assert _dag(LATE) not in stage.api.dag_ids()
     stage.write(LATE, 0, 10, files=1)
     replace(stage.lake, tables=[*stage.lake.tables, {"name": LATE}]).write()
+    stage.await_dags(_dag(LATE), _dag(LATE, "follow"))
     stage.await_mirrored(LATE)
     assert stage.judge.differences(stage.source(LATE), stage.lake.theirs(LATE)) == []
 
@@ -244,7 +254,7 @@ def test_a_table_added_to_the_configuration_is_mirrored_without_a_restart(stage:
 def test_a_follower_that_knows_no_source(stage: Stage) -> None:
     """Its deferred sensor watches the bucket, which is all that it shares with whoever mirrors."""
     dag_id = _dag(STOCK, "follow")
-    stage.await_dag(dag_id)
+    stage.await_dags(dag_id)
     assert _dag(STOCK) not in stage.api.dag_ids(), "there is nothing to mirror from"
     run_id = stage.scheduled_run(dag_id)
     until(
@@ -278,7 +288,7 @@ def _head(metadata_uri: str | None) -> int | None:
     return None if found == -1 else int(found)
 
 
-def _bundles(folders: Mapping[str, Path | None]) -> dict[str, str]:
+def _with_bundles(folders: Mapping[str, Path | None]) -> dict[str, str]:
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
         {"name": name, "classpath": local, "kwargs": {} if folder is None else {"path": str(folder)}}

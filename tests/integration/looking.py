@@ -78,3 +78,17 @@ def _decoded(name: str, data: bytes) -> str:
         return json.dumps(json.loads(data), ensure_ascii=False)
     file = pq.ParquetFile(io.BytesIO(data))
     return f"{file.read().to_pylist()} {file.metadata.metadata} {file.metadata.to_dict()}"
+
+
+def stable_objects(lake: Lake) -> dict[str, bytes]:
+    """What readers and later runs build on; of markers what is inside their hash, not who wrote them and when."""
+    found = {}
+    for name, data in lake.mirror_objects().items():
+        if "/_ready/" in name:
+            document = json.loads(data)
+            del document["created_at"], document["producer"]
+            data = json.dumps(document).encode()
+        is_work = any(folder in name for folder in ("/_plan/", "/_ledger/", "/_inprogress/"))
+        if not is_work or "/_ledger/index/" in name:
+            found[name] = data
+    return found

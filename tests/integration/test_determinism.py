@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from lakemirror.errors import PermanentError
 from tests.avro_bytes import block_bodies, header_of, raw_container
 from tests.iceberg_files import data_files, delete_positions
-from tests.integration.looking import check_whole
+from tests.integration.looking import check_whole, stable_objects
 from tests.lake import Lake, rows
 
 pytestmark = pytest.mark.integration
@@ -33,20 +32,6 @@ def history(lake: Lake) -> None:
     lake.sync()
 
 
-def objects(lake: Lake) -> dict[str, bytes]:
-    """All that readers read, and the markers without what tells who wrote them and when."""
-    found = {}
-    for name, data in lake.mirror_objects().items():
-        if "/_ready/" in name:
-            document = json.loads(data)
-            data = json.dumps(
-                {key: document[key] for key in document if key not in ("created_at", "producer")}
-            ).encode()
-        if ("/_plan/" not in name and "/_ledger/" not in name) or "/_ledger/index/" in name:
-            found[name] = data
-    return found
-
-
 def again(lake: Lake) -> None:
     """Forget the mirror and make it anew from the same source."""
     shutil.rmtree(lake.mirror_folder)
@@ -57,10 +42,10 @@ def test_two_runs_write_the_same_bytes(lake: Lake) -> None:
     history(lake)
     again(lake)
     lake.sync()
-    first = objects(lake)
+    first = stable_objects(lake)
     again(lake)
     lake.sync()
-    assert objects(lake) == first
+    assert stable_objects(lake) == first
     check_whole(lake)
 
 
@@ -74,7 +59,7 @@ def test_both_lanes_and_any_portioning_write_the_same_bytes(lake: Lake) -> None:
             "\n".join(f"defaults: {knobs}" if line.startswith("defaults:") else line for line in text)
         )
         lake.sync()
-        made.append(objects(lake))
+        made.append(stable_objects(lake))
     assert made[0] == made[1] == made[2]
     check_whole(lake)
 

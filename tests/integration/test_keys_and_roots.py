@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetLocationUpdate
 
 from lakemirror.errors import PermanentError
 from tests.iceberg_files import DELETED, commit, data_files, delete_positions, entry, manifest_file, manifests_of, write
@@ -161,3 +162,53 @@ def test_a_location_with_a_trailing_slash(tmp_path: Path) -> None:
     lake.sync()
     assert lake.mirror_rows() == lake.source_rows()
     assert look(lake).metadata["location"] == f"file://{lake.mirror_folder}/{ORDERS.folder}"
+
+
+def move_table(orders: Table, location: str) -> Table:
+    """What ALTER TABLE … SET LOCATION does: old files stay where they are, new ones go to the new place."""
+    orders.catalog.commit_table(orders, (), (SetLocationUpdate(location=location),))
+    return orders.refresh()
+
+
+def test_a_table_that_moved_is_refused_lest_deletes_miss_their_files(tmp_path: Path) -> None:
+    """Manifests in the mirror hold the old places of files; deletes written from now on would hold new ones."""
+    lake = Lake(tmp_path, roots={"old": tmp_path / "warehouse/shop/orders"})
+    orders = lake.create()
+    orders.append(rows(5))
+    lake.sync()
+    (old,) = data_files(orders.refresh())
+    move_table(orders, f"file://{tmp_path}/warehouse/shop/orders2")
+    delete_positions(orders, [(old, 1)])
+    refused(lake, "goes to .*_roots/old now, and went to .*mirror/shop/orders before", "shop.orders")
+
+
+def test_a_root_that_cuts_into_the_tables_location_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    orders = lake.create()
+    orders.append(rows(5))
+    lake.sync()
+    Lake(tmp_path, roots={"data": tmp_path / "warehouse/shop/orders/data"})
+    orders.refresh().append(rows(1, 9))
+    refused(lake, "goes to .*_roots/data now, and went to .*orders/data before", "shop.orders")
+
+
+def test_roots_that_do_not_touch_the_table_may_come_and_go(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, roots={"one": tmp_path / "one"})
+    orders = lake.create()
+    orders.append(rows(5))
+    lake.sync()
+    for roots in ({"one": tmp_path / "one", "two": tmp_path / "two"}, {"two": tmp_path / "two"}, {}):
+        lake = Lake(tmp_path, roots=roots)
+        orders.refresh().append(rows(1, 9))
+        lake.sync()
+        assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_recreated_table_may_live_elsewhere(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(5))
+    lake.sync()
+    lake.source.drop_table(str(ORDERS))
+    lake.create(location=f"file://{tmp_path}/warehouse/elsewhere").append(rows(2))
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()

@@ -11,6 +11,7 @@ from typing import TextIO
 from lakemirror.cli.arguments import wants_json
 from lakemirror.cli.interrupts import noticing_ctrl_c
 from lakemirror.cli.main import run
+from lakemirror.cli.outcome import EXIT_INTERRUPTED
 
 
 def main() -> int:
@@ -20,8 +21,8 @@ def main() -> int:
             stream.reconfigure(errors="backslashreplace")
     _log_to(sys.stderr)
     stdout = _private_stdout() if wants_json(argv) else sys.stdout
-    with noticing_ctrl_c() as was_interrupted:
-        code = run(argv, stdout=stdout, stderr=sys.stderr, was_interrupted=was_interrupted)
+    with noticing_ctrl_c(leave=_leave) as ctrl_c:
+        code = run(argv, stdout=stdout, stderr=sys.stderr, ctrl_c=ctrl_c)
     for stream in (stdout, sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -29,6 +30,14 @@ def main() -> int:
             # The reader has left; otherwise the interpreter would complain about the rest when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
+
+
+def _leave() -> None:
+    """Ends the process without waiting for anything; a progress bar may have hidden the cursor."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h\n")
+        sys.stderr.flush()
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _log_to(stderr: TextIO) -> None:

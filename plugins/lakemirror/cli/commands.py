@@ -7,12 +7,12 @@ failure, with its traceback on stderr. Ctrl-C ends the command: what was done is
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakemirror.cli.arguments import Invocation
-from lakemirror.cli.interrupts import WasInterrupted, never
+from lakemirror.cli.interrupts import CtrlC
 from lakemirror.cli.outcome import Answer, Outcome
 from lakemirror.cli.progress import Watch
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
@@ -26,40 +26,68 @@ LoadApp = Callable[[str | None], "App"]
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A table to work on, or why the name given for it is none."""
+    """A table to work on, or why the name given for it is none. No name: the tables are not known yet."""
 
-    name: str
-    table: TableRef | None
+    name: str | None
+    table: TableRef | None = None
     error: LakemirrorError | None = None
 
 
-def run_tables(
-    asked: Invocation, load_app: LoadApp, watch: Watch, stderr: TextIO, was_interrupted: WasInterrupted = never
-) -> Answer:
-    """Answers in the order given, or by name. `watch` makes each table's progress callback."""
-    outcomes: list[Outcome] = []
-    targets = [_Target(name, None) for name in asked.tables]
-    is_stopped = False
-    try:
-        with load_app(asked.config) as app:
-            targets = _targets(app, asked)
-            for target in targets:
-                outcome = _run_one(app, target, asked, watch, stderr, was_interrupted)
-                if outcome.is_ok or not was_interrupted():
-                    outcomes.append(outcome)
-                if was_interrupted():
-                    raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        is_stopped = True
-        outcomes += _failed(targets, outcomes, interruption)
-    except LakemirrorError as err:
-        failure = err
-        outcomes += _failed(targets, outcomes, lambda _: failure)
-    except Exception as err:  # noqa: BLE001  not swallowed: told as a defect, with its traceback
-        failure = bug(err, asked.command, stderr)
-        outcomes += _failed(targets, outcomes, lambda _: failure)
-    is_single = len(asked.tables) == 1 and len(outcomes) == 1
-    return Answer(asked.command, tuple(outcomes), is_single, is_stopped)
+class TableRun:
+    """One command over its tables; `interrupted` may be asked at any time, also by another thread."""
+
+    def __init__(self, asked: Invocation, stderr: TextIO, ctrl_c: CtrlC) -> None:
+        self._asked = asked
+        self._stderr = stderr
+        self._ctrl_c = ctrl_c
+        self._targets = [_Target(name) for name in asked.tables] or [_Target(None)]
+        self._outcomes: list[Outcome] = []
+
+    def run(self, load_app: LoadApp, watch: Watch) -> Answer:
+        """Answers in the order given, or by name. `watch` makes each table's progress callback."""
+        try:
+            with load_app(self._asked.config) as app:
+                self._targets = _targets(app, self._asked)
+                for target in self._targets:
+                    outcome = self._run_one(app, target, watch)
+                    if outcome.is_ok or not self._ctrl_c.was_pressed():
+                        self._outcomes.append(outcome)
+                    if self._ctrl_c.was_pressed():
+                        raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return self.interrupted()
+        except Exception as err:  # noqa: BLE001  not swallowed: told as a defect, with its traceback
+            if self._ctrl_c.was_pressed():
+                return self.interrupted()
+            error = err if isinstance(err, LakemirrorError) else bug(err, self._asked.command, self._stderr)
+            return self._answer(error)
+        return self._answer()
+
+    def interrupted(self) -> Answer:
+        """What was done so far; every other table is marked as stopped."""
+        return self._answer(was_interrupted=True)
+
+    def _answer(self, error: LakemirrorError | None = None, *, was_interrupted: bool = False) -> Answer:
+        """What stopped the whole command is told for each table that has no outcome of its own."""
+        outcomes = list(self._outcomes)
+        for target in self._targets[len(outcomes) :]:
+            outcomes.append(Outcome(target.name, error=error or interruption(target.name or "all tables")))
+        is_single = len(self._asked.tables) == 1 and len(outcomes) == 1
+        return Answer(self._asked.command, tuple(outcomes), is_single, was_interrupted)
+
+    def _run_one(self, app: App, target: _Target, watch: Watch) -> Outcome:
+        if target.table is None:
+            return Outcome(target.name, error=target.error)
+        name = str(target.table)
+        try:
+            with watch(name) as progress:
+                return _COMMANDS[self._asked.command](app, target.table, self._asked, progress)
+        except LakemirrorError as err:
+            return Outcome(name, error=err)
+        except Exception as err:
+            if self._ctrl_c.was_pressed():
+                raise KeyboardInterrupt from err
+            return Outcome(name, error=bug(err, name, self._stderr))
 
 
 def interruption(subject: str) -> LakemirrorError:
@@ -69,12 +97,9 @@ def interruption(subject: str) -> LakemirrorError:
 def bug(err: Exception, subject: str, stderr: TextIO) -> LakemirrorError:
     """An exception nobody foresaw: the traceback for whoever repairs it, a plain error for everybody else."""
     stderr.write("".join(traceback.format_exception(err)))
-    return PermanentError(
-        "internal",
-        subject,
-        f"{type(err).__name__}: {err}",
-        "this is a defect of lakemirror: report it with the traceback",
-    )
+    first_line = next(iter(str(err).splitlines()), "")
+    hint = "this is a defect of lakemirror: report it with the traceback"
+    return PermanentError("internal", subject, f"{type(err).__name__}: {first_line}", hint)
 
 
 def _targets(app: App, asked: Invocation) -> list[_Target]:
@@ -87,32 +112,6 @@ def _targets(app: App, asked: Invocation) -> list[_Target]:
         except LakemirrorError as err:
             targets.append(_Target(name, None, err))
     return targets
-
-
-def _failed(
-    targets: Sequence[_Target], done: Sequence[Outcome], error_for: Callable[[str], LakemirrorError]
-) -> Iterable[Outcome]:
-    """An outcome for every table that has none yet; at least one, so that the failure is always told."""
-    waiting = targets[len(done) :]
-    if not waiting and not done:
-        return [Outcome(None, error=error_for("all tables"))]
-    return [Outcome(target.name, error=error_for(target.name)) for target in waiting]
-
-
-def _run_one(
-    app: App, target: _Target, asked: Invocation, watch: Watch, stderr: TextIO, was_interrupted: WasInterrupted
-) -> Outcome:
-    if target.table is None:
-        return Outcome(target.name, error=target.error)
-    try:
-        with watch(target.name) as progress:
-            return _COMMANDS[asked.command](app, target.table, asked, progress)
-    except LakemirrorError as err:
-        return Outcome(target.name, error=err)
-    except Exception as err:
-        if was_interrupted():
-            raise KeyboardInterrupt from err
-        return Outcome(target.name, error=bug(err, target.name, stderr))
 
 
 def _plan(app: App, table: TableRef, asked: Invocation, progress: Any) -> Outcome:

@@ -6,14 +6,15 @@ With `--json`, stdout gets exactly one JSON document whatever happens; everythin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from lakemirror.cli.arguments import Help, Invocation, parse, wants_json
-from lakemirror.cli.commands import LoadApp, bug, interruption, run_tables
+from lakemirror.cli.commands import LoadApp, TableRun, bug, interruption
 from lakemirror.cli.config_commands import run_config
-from lakemirror.cli.interrupts import WasInterrupted, never
+from lakemirror.cli.interrupts import CtrlC
 from lakemirror.cli.outcome import EXIT_OK, Answer, Outcome
 from lakemirror.cli.progress import watch_on
 from lakemirror.errors import LakemirrorError
@@ -34,47 +35,68 @@ def run(
     stdout: TextIO,
     stderr: TextIO,
     load: LoadApp = load_app,
-    was_interrupted: WasInterrupted = never,
+    ctrl_c: CtrlC | None = None,
 ) -> int:
     """Never raises: what goes wrong is an answer with an exit code."""
-    as_json = wants_json(argv)
+    ctrl_c = ctrl_c or CtrlC()
+    speaker = _Speaker(wants_json(argv), stdout, stderr)
+    ctrl_c.last_word = lambda: speaker.answer(_interrupted())
     try:
         asked = parse(argv)
         if isinstance(asked, Help):
-            _deliver(lambda: stdout.write(_help(asked, as_json)), stdout)
+            speaker.help(asked)
             return EXIT_OK
-        answer = _answer(asked, load, stderr, was_interrupted)
+        answer = _answer(asked, load, speaker, ctrl_c)
     except LakemirrorError as err:
-        answer = Answer("", (Outcome(None, error=err),), is_single=True)
+        answer = _failed(err)
     except KeyboardInterrupt:
-        answer = Answer("", (Outcome(None, error=interruption("command")),), is_single=True, was_interrupted=True)
+        answer = _interrupted()
     except Exception as err:  # noqa: BLE001  not swallowed: told as a defect, with its traceback
-        answer = Answer("", (Outcome(None, error=bug(err, "command", stderr)),), is_single=True)
-    _deliver(lambda: _write(answer, as_json, stdout, stderr), stdout)
+        answer = _failed(bug(err, "command", stderr))
+    speaker.answer(answer)
     return answer.exit_code
 
 
-def _deliver(write: Callable[[], object], stdout: TextIO) -> None:
-    """Whoever read us may have left (`| head`): what is left to say has no reader, which is no failure."""
-    with suppress(BrokenPipeError):
-        write()
-        stdout.flush()
-
-
-def _write(answer: Answer, as_json: bool, stdout: TextIO, stderr: TextIO) -> None:
-    if as_json:
-        stdout.write(json.dumps(answer.as_json(), indent=2) + "\n")
-    else:
-        from lakemirror.cli.text import write_answer
-
-        write_answer(answer, stdout, stderr)
-
-
-def _help(asked: Help, as_json: bool) -> str:
-    return json.dumps({"table": None, "ok": True, "help": asked.text}) + "\n" if as_json else asked.text
-
-
-def _answer(asked: Invocation, load: LoadApp, stderr: TextIO, was_interrupted: WasInterrupted) -> Answer:
+def _answer(asked: Invocation, load: LoadApp, speaker: _Speaker, ctrl_c: CtrlC) -> Answer:
     if asked.command.startswith("config "):
         return run_config(asked)
-    return run_tables(asked, load, watch_on(stderr), stderr, was_interrupted)
+    work = TableRun(asked, speaker.stderr, ctrl_c)
+    ctrl_c.last_word = lambda: speaker.answer(work.interrupted())
+    return work.run(load, watch_on(speaker.stderr))
+
+
+def _failed(error: LakemirrorError) -> Answer:
+    return Answer("", (Outcome(None, error=error),), is_single=True)
+
+
+def _interrupted() -> Answer:
+    return Answer("", (Outcome(None, error=interruption("command")),), is_single=True, was_interrupted=True)
+
+
+class _Speaker:
+    """Says one thing, once, even if two threads want to speak."""
+
+    def __init__(self, as_json: bool, stdout: TextIO, stderr: TextIO) -> None:
+        self.stderr = stderr
+        self._as_json = as_json
+        self._stdout = stdout
+        self._turn = threading.Lock()
+
+    def answer(self, answer: Answer) -> None:
+        from lakemirror.cli.text import write_answer
+
+        if not self._turn.acquire(blocking=False):
+            return
+        # Whoever read us may have left (`| head`): what is left to say has no reader, which is no failure.
+        with suppress(BrokenPipeError):
+            if self._as_json:
+                self._stdout.write(json.dumps(answer.as_json(), indent=2) + "\n")
+            else:
+                write_answer(answer, self._stdout, self.stderr)
+            self._stdout.flush()
+
+    def help(self, asked: Help) -> None:
+        with suppress(BrokenPipeError):
+            document = {"table": None, "ok": True, "help": asked.text}
+            self._stdout.write(json.dumps(document) + "\n" if self._as_json else asked.text)
+            self._stdout.flush()

@@ -91,6 +91,22 @@ class PrefixMap:
             )
         return mapped
 
+    def first_change(self, before: PrefixMap) -> str | None:
+        """How this map contradicts an earlier one, in words: a place that goes elsewhere, or a target given to another.
+
+        Maps by prefix can differ only at a prefix of one of them, so looking at those is looking at every path. Roots
+        that were added or taken away are no contradiction.
+        """
+        for place, _ in (*before.rules, *self.rules):
+            now, then = self.find(place), before.find(place)
+            if then is not None and now not in (then, None):
+                return f"{place} goes to {now} now, and went to {then} before"
+        owners = {target: place for place, target in before.rules}
+        for place, target in self.rules:
+            if owners.get(target, place) != place:
+                return f"{place} goes to {target} now, and {owners[target]} went there before"
+        return None
+
     def mentions_source(self, text: str) -> bool:
         """True if a free text (a property value, say) holds a path of the source."""
         places = (source for source, _ in self.rules)

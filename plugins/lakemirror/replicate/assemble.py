@@ -119,4 +119,5 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
             raise PermanentError("rewrite", row["source"], "a manifest was planned but not rewritten", "report this")
         rows.append({**{name: row[name] for name in ROWS.names}, "target_length": length})
     statistics = change.known_statistics | {path for path, _ in change.statistics}
-    return VersionIndex(pa.Table.from_pylist(rows, ROWS), frozenset(change.retained), frozenset(statistics))
+    manifests = pa.Table.from_pylist(rows, ROWS)
+    return VersionIndex(manifests, frozenset(change.retained), frozenset(statistics), change.paths)

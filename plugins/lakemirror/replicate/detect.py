@@ -82,12 +82,13 @@ def detect(
     if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
+    paths = prefix_map(metadata["location"], layout, sides.roots)
     known = (
         indexes.load(sides.mirror, newest.index_uri, newest.index_sha256)
         if newest and same_epoch
-        else VersionIndex.empty()
+        else VersionIndex.empty(paths)
     )
-    paths = prefix_map(metadata["location"], layout, sides.roots)
+    _refuse_other_map(table, paths, known.paths)
     step = _Step(table, metadata, head, known, paths)
     name = _source_name(location, target_snapshot_id)
     version = ordinals.last_used + 1
@@ -134,6 +135,18 @@ def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str]) -> 
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
     rules[canonical(location).rstrip("/")] = layout.root
     return PrefixMap.of(rules)
+
+
+def _refuse_other_map(table: TableRef, paths: PrefixMap, before: PrefixMap) -> None:
+    """Manifests of the mirror hold old places of files; deletes written by another map would miss those files."""
+    change = paths.first_change(before)
+    if change is not None:
+        raise PermanentError(
+            "detect",
+            str(table),
+            f"the table's location or a source root has changed: {change}",
+            "set it back: a mirror table cannot change its map in this version",
+        )
 
 
 @dataclass(frozen=True, slots=True)

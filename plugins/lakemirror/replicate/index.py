@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakemirror.errors import PermanentError
 from lakemirror.model.layout import TableLayout
+from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import segments
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
@@ -32,15 +33,19 @@ ROWS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class VersionIndex:
-    """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds."""
+    """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds.
+
+    `paths` is the map by which the version was written: files that it holds lie where that map put them.
+    """
 
     manifests: pa.Table
     mirrored: frozenset[int]
     statistics: frozenset[str]
+    paths: PrefixMap
 
     @classmethod
-    def empty(cls) -> VersionIndex:
-        return cls(ROWS.empty_table(), frozenset(), frozenset())
+    def empty(cls, paths: PrefixMap) -> VersionIndex:
+        return cls(ROWS.empty_table(), frozenset(), frozenset(), paths)
 
     @property
     def referenced(self) -> frozenset[int]:
@@ -54,7 +59,11 @@ class VersionIndex:
 
     def save(self, store: ObjectStore, layout: TableLayout) -> tuple[str, str]:
         """Write the index under its own hash; gives back its URI and that hash."""
-        document = {"mirrored": sorted(self.mirrored), "statistics": sorted(self.statistics)}
+        document = {
+            "mirrored": sorted(self.mirrored),
+            "statistics": sorted(self.statistics),
+            "rules": self.paths.rules,
+        }
         table = self.manifests.sort_by("source").replace_schema_metadata(
             {b"lakemirror.index": json.dumps(document).encode()}
         )
@@ -73,4 +82,5 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     table = segments.decode(data, uri)
     document = json.loads((table.schema.metadata or {})[b"lakemirror.index"])
     rows = table.replace_schema_metadata(None)
-    return VersionIndex(rows, frozenset(document["mirrored"]), frozenset(document["statistics"]))
+    rules = tuple((source, target) for source, target in document["rules"])
+    return VersionIndex(rows, frozenset(document["mirrored"]), frozenset(document["statistics"]), PrefixMap(rules))

@@ -187,7 +187,8 @@ def test_processes_that_swap_at_once_have_one_winner(tmp_path: Path) -> None:
 
 
 def test_repr_shows_no_secret() -> None:
-    assert repr(SqlCatalog("cloud", {"uri": "postgresql://u:secret@h/d"})) == "SqlCatalog('cloud')"  # pragma: allowlist secret
+    properties = {"uri": "postgresql://u:secret@h/d"}  # pragma: allowlist secret
+    assert repr(SqlCatalog("cloud", properties)) == "SqlCatalog('cloud')"
 
 
 def test_open_knows_sql_only(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from lakemirror.cli.commands import LoadApp
-from lakemirror.cli.interrupts import WasInterrupted, never
+from lakemirror.cli.interrupts import CtrlC
 from lakemirror.cli.main import run
 from lakemirror.errors import UsageError
 from lakemirror.model.results import FollowResult, MirrorResult, PlanResult, Rewritten, StatusResult
@@ -65,7 +65,7 @@ def status_result(table: TableRef, **changes: Any) -> StatusResult:
 
 @dataclass
 class FakeApp:
-    """`script[(use case, table)]` is raised if it is an exception and returned otherwise; the rest goes well."""
+    """`script[(use case, table)]` is raised if it is an exception, called if it can be, else returned."""
 
     script: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     known: Sequence[TableRef] = (ORDERS, ITEMS)
@@ -107,6 +107,9 @@ class FakeApp:
         result = self.script.get((use_case, str(table)), otherwise)
         if isinstance(result, BaseException):
             raise result
+        if callable(result):
+            result()
+            return otherwise
         return result
 
 
@@ -117,7 +120,14 @@ class Ran:
     err: str
 
 
-def run_cli(line: str, app: FakeApp | Exception | None = None, was_interrupted: WasInterrupted = never) -> Ran:
+class Pressed(CtrlC):
+    """Ctrl-C was pressed, and something else caught it."""
+
+    def was_pressed(self) -> bool:
+        return True
+
+
+def run_cli(line: str, app: FakeApp | Exception | None = None, ctrl_c: CtrlC | None = None) -> Ran:
     """Runs a command line, split at spaces, over a fake App; an exception is what loading the App raises."""
     loaded = FakeApp() if app is None else app
 
@@ -128,5 +138,5 @@ def run_cli(line: str, app: FakeApp | Exception | None = None, was_interrupted: 
         return loaded
 
     out, err = io.StringIO(), io.StringIO()
-    code = run(line.split(), stdout=out, stderr=err, load=cast(LoadApp, load), was_interrupted=was_interrupted)
+    code = run(line.split(), stdout=out, stderr=err, load=cast(LoadApp, load), ctrl_c=ctrl_c)
     return Ran(code, out.getvalue(), err.getvalue())

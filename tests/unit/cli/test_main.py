@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from lakemirror.cli.interrupts import CtrlC
 from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError, VerificationError
-from tests.unit.cli.fake_app import ITEMS, ORDERS, FakeApp, run_cli, status_result
+from tests.unit.cli.fake_app import ITEMS, ORDERS, FakeApp, Pressed, run_cli, status_result
 
 RACE = LostRaceError("publish", "sales.orders", "v8 was taken", "run it again")
 RACE_JSON = {
@@ -274,16 +275,24 @@ def test_ctrl_c_reports_what_was_done_and_marks_the_rest() -> None:
 @pytest.mark.parametrize("family", [RuntimeError, TransientError])
 def test_ctrl_c_is_seen_behind_the_error_that_took_its_place(command: str, family: type[Exception]) -> None:
     app = FakeApp({("mirror", "sales.orders"): family("run", "job 0", "cancelled")})
-    ran = run_cli(f"{command} sales.orders sales.items --json", app, was_interrupted=lambda: True)
+    ran = run_cli(f"{command} sales.orders sales.items --json", app, ctrl_c=Pressed())
     assert ran.code == 130
     assert [one["error"]["op"] for one in json.loads(ran.out)] == ["interrupt", "interrupt"]
     assert "Traceback" not in ran.err
 
 
 def test_a_table_that_ended_well_despite_ctrl_c_is_the_last() -> None:
-    ran = run_cli("mirror sales.orders sales.items --json", was_interrupted=lambda: True)
+    ran = run_cli("mirror sales.orders sales.items --json", ctrl_c=Pressed())
     first, second = json.loads(ran.out)
     assert (ran.code, first, second["error"]["op"]) == (130, mirror_json("sales.orders"), "interrupt")
+
+
+def test_the_last_word_tells_what_is_done_so_far_and_nothing_is_said_twice() -> None:
+    ctrl_c = CtrlC()
+    app = FakeApp({("mirror", "sales.items"): lambda: ctrl_c.last_word()})
+    ran = run_cli("mirror sales.orders sales.items --json", app, ctrl_c)
+    first, second = json.loads(ran.out)
+    assert (first, second["error"]["op"]) == (mirror_json("sales.orders"), "interrupt")
 
 
 def test_only_the_first_line_of_a_defect_is_its_message() -> None:

@@ -35,7 +35,7 @@ def test_what_else_prints_does_not_reach_stdout_with_json() -> None:
     code = (
         "import os, subprocess, sys\n"
         "import lakemirror.cli.__main__ as entry\n"
-        "def noisy(argv, *, stdout, stderr, was_interrupted):\n"
+        "def noisy(argv, *, stdout, stderr, ctrl_c):\n"
         "    print('from python')\n"
         "    subprocess.run(['echo', 'from a child'])\n"
         "    stdout.write('{}')\n"
@@ -71,14 +71,28 @@ def test_ctrl_c_is_noticed_whoever_catches_it() -> None:
     code = (
         "import os, signal\n"
         "from lakemirror.cli.interrupts import noticing_ctrl_c\n"
-        "with noticing_ctrl_c() as was_interrupted:\n"
-        "    print(was_interrupted())\n"
+        "with noticing_ctrl_c(leave=lambda: os._exit(1)) as ctrl_c:\n"
+        "    print(ctrl_c.was_pressed())\n"
         "    signal.signal(signal.SIGINT, lambda *_: None)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    print(was_interrupted(), was_interrupted())\n"
+        "    print(ctrl_c.was_pressed(), ctrl_c.was_pressed())\n"
     )
     ran = run_python(code)
-    assert (ran.stdout, ran.stderr) == ("False\nTrue True\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "False\nTrue True\n", "")
+
+
+def test_a_command_that_cannot_end_by_itself_is_ended() -> None:
+    code = (
+        "import os, signal, threading\n"
+        "from lakemirror.cli.interrupts import noticing_ctrl_c\n"
+        "with noticing_ctrl_c(leave=lambda: os._exit(130), grace_s=0.05) as ctrl_c:\n"
+        "    ctrl_c.last_word = lambda: print('stopped', flush=True)\n"
+        "    signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    threading.Event().wait()\n"
+    )
+    ran = run_python(code)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "stopped\n", "")
 
 
 def test_the_wrapper_works_from_anywhere_and_through_a_link(tmp_path: Path) -> None:

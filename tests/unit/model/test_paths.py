@@ -145,3 +145,35 @@ def test_relative() -> None:
 def test_is_below(uri: str, inside: bool) -> None:
     assert is_below(uri, "gs://m/t") is inside
     assert is_below(uri, "gs://m/t/") is inside
+
+
+HOME = {"s3://wh/t": "gs://m"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        (HOME, HOME, None),
+        (HOME, {"s3a://wh/t/": "gs://m/"}, None),
+        (HOME, {**HOME, "s3://cold": "gs://m/_roots/cold"}, None),
+        ({**HOME, "s3://cold": "gs://m/_roots/cold"}, HOME, None),
+        (HOME, {**HOME, "s3://wh/t/cold": "gs://m/cold"}, None),
+        (
+            HOME,
+            {**HOME, "s3://wh/t/cold": "gs://m/_roots/cold"},
+            "s3://wh/t/cold goes to gs://m/_roots/cold now, and went",
+        ),
+        ({**HOME, "s3://wh/t/cold": "gs://m/_roots/cold"}, HOME, "s3://wh/t/cold goes to gs://m/cold now, and went to"),
+        (HOME, {"s3://wh/t2": "gs://m"}, "s3://wh/t2 goes to gs://m now, and s3://wh/t went there before"),
+        (
+            HOME,
+            {"s3://wh/t2": "gs://m", "s3://wh/t": "gs://m/_roots/old"},
+            "s3://wh/t goes to gs://m/_roots/old now, and",
+        ),
+        (HOME, {"s3://wh": "gs://m"}, "s3://wh/t goes to gs://m/t now, and went to gs://m before"),
+    ],
+)
+def test_first_change(before: dict[str, str], now: dict[str, str], says: str | None) -> None:
+    """A file that the mirror holds must go on to have the place it has; a place must not get another file."""
+    told = PrefixMap.of(now).first_change(PrefixMap.of(before))
+    assert told == says if says is None or told is None else told.startswith(says)

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 
 from lakemirror.errors import PermanentError
+from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import index as indexes
 from lakemirror.replicate.index import ROWS, VersionIndex
 from lakemirror.storage.port import Overwrite
 from tests.unit.replicate.conftest import Bench
+
+PATHS = PrefixMap.of({"s3://src": "gs://m", "s3://cold": "gs://m/_roots/cold"})
 
 
 def row(name: str, *snapshots: int, length: int = 10) -> dict[str, object]:
@@ -20,7 +23,8 @@ def row(name: str, *snapshots: int, length: int = 10) -> dict[str, object]:
 
 
 def index(*rows: dict[str, object]) -> VersionIndex:
-    return VersionIndex(pa.Table.from_pylist(list(rows), ROWS), frozenset({1, 2, 3}), frozenset({"s3://stats"}))
+    table = pa.Table.from_pylist(list(rows), ROWS)
+    return VersionIndex(table, frozenset({1, 2, 3}), frozenset({"s3://stats"}), PATHS)
 
 
 def test_round_trip_in_any_order_gives_one_object(bench: Bench) -> None:
@@ -28,16 +32,17 @@ def test_round_trip_in_any_order_gives_one_object(bench: Bench) -> None:
     assert index(row("a", 1, 2), row("b", 2)).save(bench.store, bench.layout) == (uri, digest)
     assert hashlib.sha256(bench.store.get(uri).data).hexdigest() == digest
     loaded = indexes.load(bench.store, uri, digest)
-    assert (loaded.manifests.to_pylist(), loaded.mirrored, loaded.statistics) == (
+    assert (loaded.manifests.to_pylist(), loaded.mirrored, loaded.statistics, loaded.paths) == (
         index(row("a", 1, 2), row("b", 2)).manifests.to_pylist(),
         frozenset({1, 2, 3}),
         frozenset({"s3://stats"}),
+        PATHS,
     )
 
 
 def test_referenced_are_the_snapshots_whose_manifests_it_holds() -> None:
     assert index(row("a", 1), row("b", 1, 5)).referenced == {1, 5}
-    assert VersionIndex.empty().referenced == frozenset()
+    assert VersionIndex.empty(PATHS).referenced == frozenset()
 
 
 def test_an_altered_index_is_refused(bench: Bench) -> None:

@@ -110,9 +110,7 @@ def test_what_has_other_bytes_is_named(written: Written, what: str) -> None:
     assert caught.value.subject == uri
 
 
-def test_bytes_beyond_the_budget_are_not_read_unless_in_full(
-    written: Written, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_beyond_the_budget_are_not_read_unless_in_full(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakemirror.replicate.verify.CRC_BUDGET_BYTES", 0)
     uri = written.victims()["data"]
     data = written.store.get(uri).data

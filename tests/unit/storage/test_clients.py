@@ -137,7 +137,7 @@ def test_secrets_are_not_shown() -> None:
                 "s3.endpoint": "http://127.0.0.1:1",
                 "gcs.oauth2.token": "hush",
                 "gcs.service.host": "http://u:hush@h",  # pragma: allowlist secret
-                "uri": "postgresql://u:hush@h/d",
+                "uri": "postgresql://u:hush@h/d",  # pragma: allowlist secret
                 "s3.unknown-new-thing": "hush",
             },
             None,

@@ -11,7 +11,7 @@ import pytest
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import metadata_json
-from lakemirror.formats.iceberg.metadata_json import for_mirror, fingerprint_fields, parse, refuse_unsupported
+from lakemirror.formats.iceberg.metadata_json import fingerprint_fields, for_mirror, parse, refuse_unsupported
 from lakemirror.model.paths import PrefixMap
 
 HOME, MIRROR = "s3://src/wh/t", "gs://cloud/t"

@@ -7,19 +7,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
 class Refused(Exception):
     """Airflow answered, and the answer is no."""
 
-    status: int
-    body: str
-
-    def __str__(self) -> str:
-        return f"HTTP {self.status}: {self.body}"
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"HTTP {status}: {body}")
+        self.status = status
+        self.body = body
 
 
 class AirflowApi:

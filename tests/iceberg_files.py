@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
 
@@ -174,7 +173,7 @@ def manifest_file(
         manifest_length=len(data),
         partition_spec_id=spec.spec_id,
         content=ManifestContent.DELETES if deletes else ManifestContent.DATA,
-        sequence_number=table.metadata.last_sequence_number + 1,
+        sequence_number=table.last_sequence_number + 1,
         min_sequence_number=1,
         added_snapshot_id=snapshot_id,
         added_files_count=counts[0],
@@ -206,21 +205,25 @@ def commit(
     head = table.current_snapshot()
     head_id = None if head is None else head.snapshot_id
     parent_id = head_id if parent == -1 else parent
-    sequence = table.metadata.last_sequence_number + 1
+    sequence = table.last_sequence_number + 1
     location = f"{table.location()}/metadata/snap-{snapshot_id}-0-{uuid.uuid4()}.avro"
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent_id, sequence, "deflate") as writer:
         writer.add_manifests(list(manifests))
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=sequence,
-        timestamp_ms=table.metadata.last_updated_ms + 1,
-        manifest_list=location,
-        summary=Summary(operation, **{"added-files-size": "0", "total-files-size": "0", **(summary or {})}),
-        schema_id=table.schema().schema_id,
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "parent-snapshot-id": parent_id,
+            "sequence-number": sequence,
+            "timestamp-ms": table.metadata.last_updated_ms + 1,
+            "manifest-list": location,
+            "summary": Summary(operation, **{"added-files-size": "0", "total-files-size": "0", **(summary or {})}),
+            "schema-id": table.schema().schema_id,
+        }
     )
-    main = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id)
-    requirements = (AssertRefSnapshotId(ref="main", snapshot_id=head_id),)
+    moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
+    main = SetSnapshotRefUpdate.model_validate(moved)
+    wanted = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": head_id}
+    requirements = (AssertRefSnapshotId.model_validate(wanted),)
     table.catalog.commit_table(table, requirements, (AddSnapshotUpdate(snapshot=snapshot), main))
     return table.refresh()
 
@@ -229,7 +232,7 @@ def delete_positions(
     table: Table, rows: Sequence[tuple[str, int]], *, row_group_rows: int = 1 << 20, **more: Any
 ) -> str:
     """Commit a position delete file with these rows; gives its path. `more` are fields of its manifest entry."""
-    snapshot_id = table.metadata.last_sequence_number + 5_000_000
+    snapshot_id = table.last_sequence_number + 5_000_000
     path = f"{table.location()}/data/{uuid.uuid4()}-deletes.parquet"
     data = position_deletes(sorted(rows), row_group_rows=row_group_rows)
     write(path, data)

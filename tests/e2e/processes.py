@@ -93,15 +93,17 @@ class Program:
 
 
 def environment() -> dict[str, str]:
-    """This project's programs first; PYTHONPATH is left out, so that nothing is importable by accident."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LAKEMIRROR_CONFIG")}
+    """This project's programs first; and nothing of the caller's that could decide what is imported or run."""
+    unwanted = ("PYTHONPATH", "PYSPARK_PYTHON", "LAKEMIRROR_CONFIG")
+    inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
     path = f"{BIN}{os.pathsep}{inherited.get('PATH', os.defpath)}"
-    return {**inherited, "PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**inherited, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def spark_submit(job: str, conf: Mapping[str, str], *arguments: str, master: str = "local[2]") -> list[str | Path]:
     """The command that submits one of `spark_jobs/`."""
-    flags = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    python = {"spark.pyspark.python": sys.executable}
+    flags = [part for key, value in {**python, **conf}.items() for part in ("--conf", f"{key}={value}")]
     return [BIN / "spark-submit", "--master", master, *flags, ROOT / "spark_jobs" / f"{job}.py", *arguments]
 
 

@@ -201,8 +201,8 @@ def test_statistics_files_come_along(lake: Lake) -> None:
     snapshot = orders.current_snapshot()
     assert snapshot is not None
     path = write(f"{orders.location()}/metadata/stats ü.puffin", b"PFA1 any bytes")
-    stats = StatisticsFile(
-        **{
+    stats = StatisticsFile.model_validate(
+        {
             "snapshot-id": snapshot.snapshot_id,
             "statistics-path": path,
             "file-size-in-bytes": 14,

@@ -83,7 +83,7 @@ def test_plan_writes_nothing_and_tells_what_mirror_does(tmp_path: Path) -> None:
     assert not lake.mirror_folder.exists()
     snapshot = orders.current_snapshot()
     assert snapshot is not None
-    size = int(snapshot.summary["total-files-size"]) if snapshot.summary else 0
+    size = int(str(snapshot.summary["total-files-size"])) if snapshot.summary else 0
     assert plan.as_json() == {
         "table": "shop.orders",
         "ok": True,

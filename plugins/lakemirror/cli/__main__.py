@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 from lakemirror.cli.arguments import wants_json
@@ -23,6 +24,8 @@ def main() -> int:
     stdout = _private_stdout() if wants_json(argv) else sys.stdout
     with noticing_ctrl_c(leave=_leave) as ctrl_c:
         code = run(argv, stdout=stdout, stderr=sys.stderr, ctrl_c=ctrl_c)
+        if ctrl_c.was_pressed():
+            _end_children()
     for stream in (stdout, sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -34,10 +37,20 @@ def main() -> int:
 
 def _leave() -> None:
     """Ends the process without waiting for anything; a progress bar may have hidden the cursor."""
+    _end_children()
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h\n")
         sys.stderr.flush()
     os._exit(EXIT_INTERRUPTED)
+
+
+def _end_children() -> None:
+    """A JVM that was interrupted while it started never learns that we are gone, and would stay for ever."""
+    import psutil  # type: ignore[import-untyped]  # its stubs are not among the pinned packages
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _log_to(stderr: TextIO) -> None:

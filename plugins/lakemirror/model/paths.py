@@ -1,8 +1,8 @@
 """Where a source path goes in the mirror: the longest known prefix, cut at a `/`, or a refusal.
 
 Nothing is guessed: a path under no known root, or one that could climb out of its root or pose as a control object of
-the mirror, is an error that names the path and the roots. Relative paths are left as they are. Spellings of one place (`s3`, `s3a`, `s3n`;
-`file:///x`, `file:/x`, `/x`) are the same place.
+the mirror, is an error that names the path and the roots. Relative paths are left as they are. Spellings of one place
+(`s3`, `s3a`, `s3n`; `file:///x`, `file:/x`, `/x`) are the same place.
 """
 
 from __future__ import annotations

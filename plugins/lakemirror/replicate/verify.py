@@ -45,7 +45,8 @@ def verify_l0(
     """Raises VerificationError at the first thing that is wrong; gives the number of objects looked at."""
     files = [item for role in ("delete", "copy") for item in _sample(store, plan, role, ledger_uri, sampling)]
     with ThreadPoolExecutor(max_workers=sampling.concurrency) as pool:
-        list(pool.map(lambda item: _check_size(store, item["target"], item["size"]), files))
+        again = f"delete {ledger_uri} and run again: what is missing is copied anew"
+        list(pool.map(lambda item: _check_size(store, item["target"], item["size"], again), files))
         list(pool.map(lambda item: _check_bytes(store, item), _within_budget(files, sampling)))
         manifests = _new_manifests(store, change, assembled, sampling)
         list(pool.map(lambda row: _check_size(store, row["target"], row["target_length"]), manifests))
@@ -102,11 +103,11 @@ def _within_budget(files: list[Item], sampling: Sampling) -> Iterator[Item]:
             yield item
 
 
-def _head(store: ObjectStore, uri: str) -> int:
+def _head(store: ObjectStore, uri: str, hint: str = "run again") -> int:
     try:
         return store.head(uri).size_bytes
     except ObjectNotFound as err:
-        raise VerificationError("verify", uri, "it is not in the mirror", "run again") from err
+        raise VerificationError("verify", uri, "it is not in the mirror", hint) from err
 
 
 def _get(store: ObjectStore, uri: str) -> bytes:
@@ -116,8 +117,8 @@ def _get(store: ObjectStore, uri: str) -> bytes:
         raise VerificationError("verify", uri, "it is not in the mirror", "run again") from err
 
 
-def _check_size(store: ObjectStore, uri: str, want: int) -> None:
-    got = _head(store, uri)
+def _check_size(store: ObjectStore, uri: str, want: int, hint: str = "run again") -> None:
+    got = _head(store, uri, hint)
     if got != want:
         raise VerificationError("verify", uri, f"its size is wrong (want {want}, got {got})", "find out who altered it")
 

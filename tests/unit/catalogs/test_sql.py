@@ -75,11 +75,12 @@ def test_locked_database_is_transient(tmp_path: Path) -> None:
     mirror(tmp_path).register(T, "gs://m/1.json")
     holder = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    for ask in (
+    asks: list[Callable[[], object]] = [
         lambda: mirror(tmp_path, "?timeout=0.05").head(T),
         lambda: mirror(tmp_path, "?timeout=0.05").swap(T, "gs://m/1.json", "gs://m/2.json"),
         lambda: mirror(tmp_path, "?timeout=0.05").register(NESTED, "gs://m/2.json"),
-    ):
+    ]
+    for ask in asks:
         with pytest.raises(TransientError, match="locked"):
             ask()
     holder.execute("ROLLBACK")

@@ -81,7 +81,7 @@ def test_source_files_cannot_pose_as_our_own(folder: str) -> None:
     assert PATHS.map(f"s3://wh/ns/t/{folder}s/x") == f"gs://m/ns/t/{folder}s/x"
 
 
-@given(st.text(alphabet=st.characters(exclude_categories=("Cs",)), min_size=1).filter(lambda t: "." not in t))
+@given(st.text(min_size=1).filter(lambda tail: "." not in tail))
 def test_whatever_is_below_a_root_keeps_its_tail(tail: str) -> None:
     assert PATHS.map(f"s3a://wh/ns/t/data/{tail}") == f"gs://m/ns/t/data/{tail}"
 
@@ -161,14 +161,14 @@ HOME = {"s3://wh/t": "gs://m"}
         (
             HOME,
             {**HOME, "s3://wh/t/cold": "gs://m/_roots/cold"},
-            "s3://wh/t/cold goes to gs://m/_roots/cold now, and went",
+            "s3://wh/t/cold goes to gs://m/_roots/cold",
         ),
         ({**HOME, "s3://wh/t/cold": "gs://m/_roots/cold"}, HOME, "s3://wh/t/cold goes to gs://m/cold now, and went to"),
         (HOME, {"s3://wh/t2": "gs://m"}, "s3://wh/t2 goes to gs://m now, and s3://wh/t went there before"),
         (
             HOME,
             {"s3://wh/t2": "gs://m", "s3://wh/t": "gs://m/_roots/old"},
-            "s3://wh/t goes to gs://m/_roots/old now, and",
+            "s3://wh/t goes to gs://m/_roots/old",
         ),
         (HOME, {"s3://wh": "gs://m"}, "s3://wh/t goes to gs://m/t now, and went to gs://m before"),
     ],

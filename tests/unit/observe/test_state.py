@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -52,7 +53,11 @@ def test_trouble_is_transient(tmp_path: Path) -> None:
     locked.record_visible(T, 1, 1, AT)
     holder = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    for ask in (lambda: locked.record_visible(T, 2, 1, AT), lambda: locked.visible_at(T, 1)):
+    asks: list[Callable[[], object]] = [
+        lambda: locked.record_visible(T, 2, 1, AT),
+        lambda: locked.visible_at(T, 1),
+    ]
+    for ask in asks:
         with pytest.raises(TransientError, match="locked"):
             ask()
     holder.close()

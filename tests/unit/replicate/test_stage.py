@@ -30,8 +30,8 @@ def test_run_works_on_every_row_and_tells_how_far_it_is(count: int) -> None:
 
 def test_run_raises_what_a_stage_raises() -> None:
     def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raise PermanentError("read", "x", "no", "hint")
         yield from batches
+        raise PermanentError("read", "x", "no", "hint")
 
     with pytest.raises(PermanentError, match="read x: no; hint"):
         LocalEngine(2).run(fails, pa.Table.from_pylist([{"n": 1}], NUMBER), NUMBER)

@@ -49,8 +49,8 @@ def source(**more: Any) -> dict[str, Any]:
     }
 
 
-def mirrored(metadata: dict[str, Any], *, version: int = 7, head: int | None = 3, retained: tuple[int, ...] = (3,)) -> Any:
-    made = for_mirror(metadata, PATHS, version, head, retained)
+def mirrored(metadata: dict[str, Any], *, head: int | None = 3, retained: tuple[int, ...] = (3,)) -> Any:
+    made = for_mirror(metadata, PATHS, 7, head, retained)
     return json.loads(made.data), made
 
 

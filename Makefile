@@ -69,6 +69,7 @@ down: ## stop the services profile (not part of this version)
 	@echo "make down is not part of this version: it will stop what 'make up' started, and nothing was started." >&2; exit 2
 
 clean: ## remove caches, .services/ and demo homes; ALL=1 also .venv
+	@if [[ -d .demo && -x $(BIN)/python ]]; then $(BIN)/python scripts/demo.py --stop; fi
 	@rm -rf .cache .services .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	@find . \( -name $(VENV) -o -name .git \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 	@$(if $(call is_on,$(ALL)),rm -rf $(VENV))

@@ -53,6 +53,8 @@ class SparkEngine:
             return out.empty_table()
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        parts = max(1, min(_MAX_PARTS, new.num_rows // _MANIFESTS_PER_PART + 1))
+        self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
         ddl = from_arrow_schema(entry)
         wanted = self._spread(new, _Poisoned(read, entry), ddl).dropDuplicates(["target"])
         if old.num_rows:
@@ -65,7 +67,6 @@ class SparkEngine:
         # full outer, because an error row of the old side must arrive too; other rows only the old side has are dropped
         joined = wanted.join(known, "target", "full_outer")
         joined = joined.where("kind is not null or known_kind = '!error'")
-        parts = max(1, min(_MAX_PARTS, new.num_rows // _MANIFESTS_PER_PART + 1))
         packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_Unpoisoned(pack)), _ENVELOPE_DDL)
         return _open(packed, out)
 

@@ -53,7 +53,9 @@ class LazySparkEngine:
         from pyspark.sql import SparkSession
 
         if self._session is None:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            # PySpark reads the executors' Python from the environment only; `spark.pyspark.python` is spark-submit's.
+            python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+            os.environ["PYSPARK_PYTHON"] = python
             if self._master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             self._folder = tempfile.TemporaryDirectory(prefix="lakemirror-")

@@ -9,7 +9,6 @@ The same session is the writer of the source tables in the end-to-end tests (see
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dev.lake import Lake
+from tests.duckdb_judge import DuckDbJudge
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars"
@@ -92,7 +92,7 @@ class Judge:
     """One Spark session for the whole run; lakes are made known to it by name."""
 
     def __init__(self, scratch: Path) -> None:
-        self._duckdb = _open_duckdb()
+        self._duckdb = DuckDbJudge()
         self.spark = _start_spark(scratch)
 
     def close(self) -> None:
@@ -158,7 +158,11 @@ class Judge:
                 for row in theirs_say:
                     yield from _differs_from_disk(what, row)
             if ours.currentSnapshot() is not None:
-                yield from self._differs_for_duckdb(source, mirror, len(there.get((mirror.sql, ROWS_OF_HEAD), ())))
+                want_counts = (len(there.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
+                got_counts = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)
+                if got_counts != want_counts:
+                    names = "rows, only in source, in mirror"
+                    yield f"{mirror.sql}: DuckDB ({names}): want {want_counts}, got {got_counts}"
 
     def rows(self, table: TableOf, version: int | str | None = None) -> Counter[str]:
         """All rows at the head or at a version, each as JSON."""
@@ -167,23 +171,10 @@ class Judge:
         return Counter(row["row"] for row in frame.collect())
 
     def traces(self, folder: Path, text: str) -> list[str]:
-        """The files below a folder that hold a text, raw or in any value once DuckDB has decoded them."""
-        return [str(path) for path in sorted(folder.rglob("*")) if path.is_file() and self._holds(path, text)]
-
-    def _holds(self, path: Path, text: str) -> bool:
-        if text.encode() in path.read_bytes():
-            return True
-        reader = {".avro": "read_avro", ".parquet": "read_parquet"}.get(path.suffix)
-        return reader is not None and text in repr(self._duckdb.execute(f"SELECT * FROM {reader}(?)", [str(path)]).fetchall())
-
-    def _differs_for_duckdb(self, source: TableOf, mirror: TableOf, want: int) -> Iterator[str]:
-        ours, theirs = (f"(SELECT * FROM iceberg_scan('{table.metadata_uri}'))" for table in (source, mirror))
-        count = f"SELECT count(*) FROM {theirs}"
-        lost = f"SELECT count(*) FROM ({ours} EXCEPT ALL {theirs})"
-        extra = f"SELECT count(*) FROM ({theirs} EXCEPT ALL {ours})"
-        got = [self._duckdb.execute(query).fetchall()[0][0] for query in (count, lost, extra)]
-        if got != [want, 0, 0]:
-            yield f"{mirror.sql}: DuckDB: [rows, only in the source, only in the mirror]: want {[want, 0, 0]}, got {got}"
+        """The files below a folder that hold a text, raw or in any value once they are decoded."""
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        packed = [str(path) for path in files if path.suffix in (".avro", ".parquet")]
+        return [str(path) for path in files if text.encode() in path.read_bytes()] + self._duckdb.holding(packed, text)
 
 
 _JSON_OF_ALL = "to_json(struct(*), map('ignoreNullFields', 'false'))"
@@ -300,16 +291,3 @@ def _start_spark(scratch: Path) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def _open_duckdb() -> Any:
-    import duckdb
-
-    connection = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": 1})
-    connection.execute("SET TimeZone = 'UTC'")
-    for name in ("avro", "httpfs", "iceberg"):
-        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
-        assert spec is not None and spec.submodule_search_locations
-        folder = Path(spec.submodule_search_locations[0]) / "extensions" / f"v{duckdb.__version__}"
-        connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
-    return connection

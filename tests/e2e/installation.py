@@ -1,4 +1,4 @@
-"""One installation of lakemirror in a temporary folder, between a lake that Spark writes and a mirror the judge reads."""
+"""An installation of lakemirror in a temporary folder: from a lake that Spark writes to one that the judge reads."""
 
 from __future__ import annotations
 
@@ -69,4 +69,3 @@ def objects(folder: Path) -> dict[str, tuple[int, int, int]]:
             status = path.stat()
             found[str(path.relative_to(folder))] = (status.st_ino, status.st_mtime_ns, status.st_size)
     return found
-

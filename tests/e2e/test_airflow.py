@@ -89,7 +89,7 @@ class Stage:
 
     def end_of(self, dag_id: str, run_id: str) -> tuple[str, dict[str, str]]:
         def state() -> str:
-            return next(run["state"] for run in self.api.runs(dag_id) if run["dag_run_id"] == run_id)
+            return str(next(run["state"] for run in self.api.runs(dag_id) if run["dag_run_id"] == run_id))
 
         until(lambda: state() in END_STATES, f"{dag_id} {run_id} ends", timeout_s=120, poll_s=0.5)
         return state(), self.task_states(dag_id, run_id)
@@ -148,9 +148,8 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     bundle = folder / "follower_dags"
     bundle.mkdir()
     (bundle / "follower.py").write_text(FOLLOWER_DAGS.format(config=str(follower.config)))
-    airflow = AirflowStandalone(
-        Settings(folder / "home", ROOT, lake.config, environment=_with_bundles({"dags-folder": None, "follower": bundle}))
-    )
+    environment = _with_bundles({"dags-folder": None, "follower": bundle})
+    airflow = AirflowStandalone(Settings(folder / "home", ROOT, lake.config, environment=environment))
     judge.spark.sql("CREATE NAMESPACE onprem_air.sales")
     judge.spark.sql("CREATE NAMESPACE onprem_air.web")
     judge.spark.sql("CREATE NAMESPACE onprem_far.far")

@@ -1,4 +1,4 @@
-"""The Spark lane on a standalone cluster, whose executors have nothing of lakemirror but the archive that the job ships."""
+"""The Spark lane on a standalone cluster whose executors have nothing of lakemirror but the archive that is shipped."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, LiveEntry, live_entries, rewrite
 from lakemirror.model.paths import PrefixMap
-from tests.avro_bytes import block_bodies, header_of, header_size, records
+from tests.avro_bytes import block_bodies, header_of, header_size, long, records, sized
 from tests.iceberg_files import (
     ADDED,
     DELETED,
@@ -88,9 +88,7 @@ def test_rewriting_keeps_raw_bytes_between_the_paths() -> None:
     (_, old), (_, new) = block_bodies(data)[0], block_bodies(rewrite(data, URI, PATHS, {}))[0]
     path, target = DATA[0]["data_file"]["file_path"].encode(), mirrored("a b/ü=%+,.parquet").encode()
     before, after = old.split(path)
-    assert new == before[:-1] + bytes([len(target) * 2]) + target + after or len(target) > 63
-    assert new.endswith(after)
-    assert new.startswith(before[:-2])
+    assert new == before.removesuffix(long(len(path))) + sized(target) + after
 
 
 def test_v1_manifest_has_no_content_field_and_holds_data() -> None:
@@ -110,9 +108,7 @@ def test_unknown_root_is_refused_naming_file_and_roots(status: int) -> None:
     with pytest.raises(PermanentError) as caught:
         rewrite(manifest([entry(path, status=status)]), URI, PATHS, {})
     assert caught.value.subject == path
-    assert "s3://src/wh/t, s3://cold/archive" in caught.value.message or "s3://cold/archive, s3://src/wh/t" in (
-        caught.value.message
-    )
+    assert "(known: s3://cold/archive, s3://src/wh/t)" in caught.value.message
 
 
 POSITIONS = entry(

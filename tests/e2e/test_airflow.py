@@ -180,7 +180,7 @@ def test_an_unchanged_table_is_skipped(stage: Stage) -> None:
     run_id = stage.api.trigger(_dag(CUSTOMERS))
     state, tasks = stage.end_of(_dag(CUSTOMERS), run_id)
     assert (state, set(tasks.values())) == ("success", {"skipped"})
-    assert "sales.customers: nothing to do, the mirror's newest version is v1" in stage.log(
+    assert "sales.customers: nothing to do: the source has not changed (newest version v1)" in stage.log(
         _dag(CUSTOMERS), run_id, "detect_change"
     )
     assert objects(stage.lake.folder(CUSTOMERS)) == before

@@ -38,6 +38,11 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TB"
 
 
+def _nothing_to_do(table: TableRef, reason: str | None, version: int | None) -> str:
+    why = f": {reason}" if reason else ""
+    return f"{table}: nothing to do{why} (newest version v{version})"
+
+
 def _id(snapshot_id: int | None) -> str | None:
     return None if snapshot_id is None else str(snapshot_id)
 
@@ -61,7 +66,7 @@ class PlanResult:
 
     def report(self) -> list[str]:
         if self.lane == "none":
-            return [f"{self.table}: nothing to do, the mirror's newest version is v{self.from_version}"]
+            return [_nothing_to_do(self.table, None, self.from_version)]
         start = "nothing" if self.from_version is None else f"v{self.from_version}"
         return [
             f"{self.table}: from {start} to snapshot {self.to_snapshot_id}",
@@ -119,12 +124,12 @@ class Detected:
     snapshot_id: int | None
     files_at_most: int
     plan_uri: str | None
-    left_out: tuple[str, ...] = ()
+    reason: str | None = None
 
     @property
     def summary(self) -> str:
         if self.lane == "none":
-            return f"{self.table}: nothing to do, the mirror's newest version is v{self.from_version}"
+            return _nothing_to_do(self.table, self.reason, self.from_version)
         start = "nothing" if self.from_version is None else f"v{self.from_version}"
         return (
             f"{self.table}: from {start} to v{self.version} (snapshot {self.snapshot_id}), "
@@ -148,6 +153,7 @@ class MirrorResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     marker: str | None = None
     left_out: tuple[str, ...] = ()
+    reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         requests = {side: {verb: self.requests.get(side, {}).get(verb, 0) for verb in VERBS} for side in SIDES}
@@ -164,7 +170,7 @@ class MirrorResult:
 
     def report(self) -> list[str]:
         if self.lane == "none":
-            return [f"{self.table}: nothing to do, the mirror's newest version is v{self.version}"]
+            return [_nothing_to_do(self.table, self.reason, self.version)]
         stages = ", ".join(f"{name} {spent:.1f}" for name, spent in self.seconds.items() if name != "total")
         lines = [
             f"{self.table}: published v{self.version} (snapshot {self.snapshot_id}) in lane {self.lane}",

@@ -166,12 +166,13 @@ class MirrorRun:
             requests=self.counts,
             seconds=self._all_seconds(),
             marker=None if newest is None else self.layout.ready(newest.version),
+            reason=found.reason,
         )
 
     def detected(self, found: Change | Unchanged, plan_uri: str | None) -> Detected:
         if isinstance(found, Unchanged):
             version = None if found.newest is None else found.newest.version
-            return Detected(self.table, "none", version, version, None, 0, None)
+            return Detected(self.table, "none", version, version, None, 0, None, found.reason)
         return Detected(
             self.table, found.lane, found.from_version, found.version, found.head, found.files_at_most, plan_uri
         )

@@ -50,6 +50,7 @@ def mirror_json(table: str) -> dict[str, Any]:
         },
         "marker": "file:///mirror/_ready/v8.ready.json",
         "left_out": [],
+        "reason": None,
     }
 
 

@@ -77,6 +77,7 @@ def test_mirror() -> None:
         },
         "marker": "gs://m/v7.ready.json",
         "left_out": ["property x: it holds a source path"],
+        "reason": None,
     }
     assert made.report() == [
         "ns.t: published v7 (snapshot 12) in lane spark",
@@ -172,7 +173,8 @@ def test_stage() -> None:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (Detected(T, "none", 7, 7, None, 0, None), "ns.t: nothing to do, the mirror's newest version is v7"),
+        (Detected(T, "none", 7, 7, None, 0, None), "ns.t: nothing to do (newest version v7)"),
+        (Detected(T, "none", 7, 7, None, 0, None, "it sleeps"), "ns.t: nothing to do: it sleeps (newest version v7)"),
         (
             Detected(T, "task", None, 1, 12, 3, None),
             "ns.t: from nothing to v1 (snapshot 12), at most 3 files, lane task",

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakemirror.model.layout import TableLayout
-from lakemirror.replicate.detect import Policy, _bytes_at_most, _lane, prefix_map
+from lakemirror.replicate.detect import prefix_map
+from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from tests.unit.markers import marker
 
 LAYOUT = TableLayout("gs://m/ns/t")
@@ -18,9 +19,6 @@ def test_the_tables_own_location_goes_to_its_folder_whatever_the_roots_say() -> 
     assert paths.map("s3://wh/ns/t/data/x") == "gs://m/ns/t/data/x"
     assert paths.map("s3://wh/other/x") == "gs://m/ns/t/_roots/all/other/x"
     assert paths.map("s3n://cold/x") == "gs://m/ns/t/_roots/cold/x"
-
-
-POLICY = Policy(small_change_files=10, small_change_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +34,11 @@ POLICY = Policy(small_change_files=10, small_change_bytes=1000)
 )
 def test_lane(files: int, size: int | None, lane: str) -> None:
     """Small is small in both; unknown is not small; a change of metadata alone needs no Spark."""
-    assert _lane(files, size, POLICY) == lane
+    assert choose_lane(files, size, 10, 1000) == lane
 
 
 def test_zero_small_files_means_always_spark() -> None:
-    assert _lane(1, 0, Policy(0, 1000)) == "spark"
+    assert choose_lane(1, 0, 0, 1000) == "spark"
 
 
 def snapshots(*summaries: dict[str, Any]) -> dict[str, Any]:
@@ -61,10 +59,10 @@ def snapshots(*summaries: dict[str, Any]) -> dict[str, Any]:
         ([{}, {"added-files-size": "5"}], 2, 0),
     ],
 )
-def test_bytes_at_most(summaries: list[dict[str, Any]], known: int | None, want: int | None) -> None:
+def testbytes_at_most(summaries: list[dict[str, Any]], known: int | None, want: int | None) -> None:
     newest = None if known is None else marker(LAYOUT, sequence_number=known)
-    assert _bytes_at_most(snapshots(*summaries), len(summaries), newest) == want
+    assert bytes_at_most(snapshots(*summaries), len(summaries), newest) == want
 
 
 def test_a_table_without_a_snapshot_weighs_nothing() -> None:
-    assert _bytes_at_most({}, None, None) == 0
+    assert bytes_at_most({}, None, None) == 0

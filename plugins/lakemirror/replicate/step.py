@@ -1,0 +1,139 @@
+"""The arithmetic of one step from the mirror's newest version to the next: what is referenced, new, known and gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import pyarrow as pa
+
+from lakemirror.errors import PermanentError, SourceVanishedError
+from lakemirror.formats.iceberg import manifest_list, metadata_json
+from lakemirror.formats.iceberg.metadata_json import Json
+from lakemirror.model.paths import PrefixMap
+from lakemirror.model.table import TableRef
+from lakemirror.replicate.change import MANIFESTS
+from lakemirror.replicate.index import VersionIndex
+from lakemirror.storage.keys import check_key
+from lakemirror.storage.port import ObjectNotFound, ObjectStore
+
+UNKNOWN_COUNT = 1 << 40
+
+
+class ManifestRow(TypedDict):
+    """A row of a change's manifests, and how many live files it can name at most."""
+
+    source: str
+    target: str
+    source_length: int
+    target_length: int | None
+    has_deletes: bool
+    has_existing: bool
+    state: str
+    snapshots: list[int]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The arithmetic of one step: what is referenced, retained, new, known and gone."""
+
+    table: TableRef
+    metadata: Json
+    head: int | None
+    known: VersionIndex
+    paths: PrefixMap
+
+    def referenced(self) -> tuple[int, ...]:
+        heads = {name: ref["snapshot-id"] for name, ref in metadata_json.refs(self.metadata).items()}
+        heads.pop("main", None)
+        there = metadata_json.snapshots(self.metadata)
+        wanted = {*heads.values()} | ({self.head} if self.head is not None else set())
+        missing = sorted(wanted - there.keys())
+        if missing:
+            raise PermanentError(
+                "detect", str(self.table), f"refs name missing snapshots {missing}", "repair the source"
+            )
+        return tuple(sorted(wanted))
+
+    def retained(self) -> tuple[int, ...]:
+        there = metadata_json.snapshots(self.metadata).keys()
+        return tuple(sorted((self.known.mirrored & there) | set(self.referenced())))
+
+    def statistics(self) -> list[tuple[str, int]]:
+        return metadata_json.statistics_files(self.metadata, self.retained())
+
+    def new_statistics(self) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted({(path, size) for path, size in self.statistics() if path not in self.known.statistics}))
+
+    def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str], ...]]:
+        """One row for each manifest of the old and the new version, and the lists that had to be read."""
+        there = metadata_json.snapshots(self.metadata)
+        known = {row["source"]: row for row in self.known.manifests.to_pylist()}
+        have = self.known.referenced
+        rows: dict[str, ManifestRow] = {}
+        new_lists = []
+        for snapshot_id in self.referenced():
+            if snapshot_id in have:
+                for row in known.values():
+                    if snapshot_id in row["snapshots"]:
+                        rows.setdefault(row["source"], _reused(row))["snapshots"].append(snapshot_id)
+                continue
+            list_path = there[snapshot_id]["manifest-list"]
+            new_lists.append((snapshot_id, list_path))
+            for ref in self._read_list(source, there[snapshot_id]):
+                row = _reused(known[ref.path]) if ref.path in known else self._added(ref)
+                rows.setdefault(ref.path, row)["snapshots"].append(snapshot_id)
+        gone = [_reused(row, "removed") for source, row in known.items() if source not in rows]
+        return [*rows.values(), *gone], tuple(new_lists)
+
+    def _read_list(self, source: ObjectStore, snapshot: Json) -> tuple[manifest_list.ManifestRef, ...]:
+        path = snapshot["manifest-list"]
+        check_key(self.paths.map(path))
+        try:
+            found = manifest_list.read(source.get(path).data, path)
+        except ObjectNotFound as err:
+            raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
+        if not found and metadata_json.has_files(snapshot):
+            raise PermanentError(
+                "detect",
+                path,
+                "the manifest list is empty, but the snapshot's summary tells of files",
+                "the file is cut; repair the source",
+            )
+        return found
+
+    def _added(self, ref: manifest_list.ManifestRef) -> ManifestRow:
+        target = self.paths.map(ref.path)
+        check_key(target)
+        return {
+            "source": ref.path,
+            "target": target,
+            "source_length": ref.length,
+            "target_length": None,
+            "has_deletes": ref.has_deletes,
+            "has_existing": ref.existing_files is None or ref.existing_files > 0,
+            "state": "added",
+            "snapshots": [],
+            "count": UNKNOWN_COUNT if ref.added_files is None else ref.added_files + (ref.existing_files or 0),
+        }
+
+
+def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:
+    return {
+        "source": row["source"],
+        "target": row["target"],
+        "source_length": row["source_length"],
+        "target_length": row["target_length"],
+        "has_deletes": row["has_deletes"],
+        "has_existing": False,
+        "state": state,
+        "snapshots": [],
+        "count": 0,
+    }
+
+
+def as_table(rows: Iterable[ManifestRow]) -> pa.Table:
+    ordered = sorted(rows, key=lambda row: row["source"])
+    return pa.Table.from_pylist([{name: row[name] for name in MANIFESTS.names} for row in ordered], MANIFESTS)  # type: ignore[literal-required]  # the names are the row's own

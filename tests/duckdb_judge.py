@@ -50,6 +50,7 @@ def _connection() -> Any:
     if not _CONNECTION:
         connection = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": 1})
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_file_cache = false")  # it would take a file for what it was before
         for name in ("avro", "httpfs", "iceberg"):
             spec = importlib.util.find_spec(f"duckdb_extension_{name}")
             assert spec is not None

@@ -207,7 +207,7 @@ def _differing_state(ours: Any, theirs: Any) -> Iterator[str]:
         want, got = (str(getattr(table, what)().toString()) for table in (ours, theirs))
         if want != got:
             yield f"{what}: want {want}, got {got}"
-    want_refs, got_refs = ({name: str(table.refs()[name]) for name in table.refs()} for table in (ours, theirs))
+    want_refs, got_refs = ({name: str(table.refs()[name]) for name in sorted(table.refs())} for table in (ours, theirs))
     if want_refs != got_refs:
         yield f"refs: want {want_refs}, got {got_refs}"
     there = {snapshot.snapshotId(): _facts(snapshot) for snapshot in ours.snapshots()}

@@ -90,14 +90,16 @@ class App:
         return named
 
     def resolve_patterns(self) -> tuple[TableRef, ...]:
-        """The tables that patterns match: of those the source catalog lists, or, for a follower, the mirror bucket."""
-        from lakemirror import bridge
+        """The tables that patterns match, also those that were dropped at the source and are still in the mirror."""
+        return self.config.match(self._known_names())
 
-        if not self.config.has_patterns:
-            return ()
-        if not self._ports.has_source:
-            return self.config.match(bridge.announced(self._ports.mirror_store, self.config.mirror.location))
-        return self.config.match(str(table) for table in self._ports.source_catalog.tables())
+    def refused_tables(self) -> dict[str, UsageError]:
+        """Names that patterns match but that cannot be mirrored, each with the reason: they are to be told of."""
+        hint = "rename the table, or exclude it in the configuration"
+        return {
+            name: UsageError("find table", name, f"a pattern matches it, but {why}", hint)
+            for name, why in self.config.refused(self._known_names()).items()
+        }
 
     def plan(self, table: TableRef, *, target_snapshot_id: int | None = None) -> PlanResult:
         """The dry run: what `mirror` would do; writes nothing."""
@@ -165,8 +167,12 @@ class App:
         return self._run(table, progress).publish_stage(plan_uri, full_verify=full_verify)
 
     def follow(self, table: TableRef, *, adopt: bool = False, overwrite_foreign: bool = False) -> FollowResult:
-        """Bring the mirror catalog to the newest ready version; needs no source."""
+        """Bring the mirror catalog to the newest ready version; needs no source.
+
+        A version that has no record yet is recorded as visible, also if an earlier run committed it.
+        """
         from lakemirror.follow.follower import follow
+        from lakemirror.observe.state import note_visible
 
         start = self._timer()
         ports = self._ports
@@ -179,12 +185,10 @@ class App:
             overwrite_foreign=overwrite_foreign,
         )
         head = outcome.head
-        if outcome.committed and ports.state is not None and head is not None and head.version is not None:
-            ports.state.record_visible(table, head.version, head.snapshot_id, self._now())
+        version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
+        is_first = version is not None and note_visible(ports.state, table, version, snapshot, self._now())
         spent = {"total": self._timer() - start}
-        if head is None:
-            return FollowResult(table, None, None, committed=False, seconds=spent)
-        return FollowResult(table, head.version, head.snapshot_id, committed=outcome.committed, seconds=spent)
+        return FollowResult(table, version, snapshot, committed=outcome.committed, seconds=spent, first_seen=is_first)
 
     def status(self, table: TableRef) -> StatusResult:
         from lakemirror.usecases.status import status
@@ -223,6 +227,16 @@ class App:
         if self._opened is None:
             self._opened = Ports(self.config, self._wrap_store or as_it_is)
         return self._opened
+
+    def _known_names(self) -> set[str]:
+        """What patterns choose from: the source catalog's tables, and all that the mirror bucket ever had."""
+        from lakemirror import bridge
+
+        if not self.config.has_patterns:
+            return set()
+        ports = self._ports
+        in_source = ports.source_catalog.tables() if ports.has_source else ()
+        return {*map(str, in_source), *bridge.announced(ports.mirror_store, self.config.mirror.location)}
 
     def _run(self, table: TableRef, progress: Progress | None) -> MirrorRun:
         from lakemirror.usecases.mirror import MirrorRun

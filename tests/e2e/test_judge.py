@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.e2e.installation import Installation
 from tests.judge import Judge, TableOf
-
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 
 def test_a_row_that_differs_is_found(judge: Judge, tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from tests.e2e.installation import Installation, objects
 from tests.judge import Judge, TableOf
 from tests.spark_writer import delete_by_equality
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
-
 _NUMBERS = itertools.count(1)
 MERGE_ON_READ = {f"write.{how}.mode": "merge-on-read" for how in ("delete", "update", "merge")}
 DAY_ONE = 20454  # 2026-01-01 as Iceberg holds it

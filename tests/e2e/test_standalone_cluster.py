@@ -21,7 +21,7 @@ from tests.e2e.installation import Installation
 from tests.e2e.processes import SMALL_JVM, Program, environment, until
 from tests.judge import ROOT, Judge, TableOf
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 # No site packages by themselves, hence no editable installs; then those of this environment by name.
 BARE_PYTHON = """#!/bin/sh

@@ -126,11 +126,16 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
 
 
 def faults_of(stage: Stage, *actions: Action) -> list[Fault]:
-    """Each action at each write of the step; a body can break midway only where it is streamed."""
+    """Each action at each write of the step; a body can break midway only where it is streamed.
+
+    A table that was announced before is not written to `_tables` again: there is nothing to crash after.
+    """
     seen = {"put": 0, "delete": 0, "copy": 0}
     made = []
     for verb, uri in stage.writes:
         seen[verb] += 1
+        if "/_tables/" in uri and stage.old is not None:
+            continue
         is_streamed = verb == "put" and "/data/" in uri
         for action in actions:
             if action is not Action.KILL_MIDWAY or is_streamed:

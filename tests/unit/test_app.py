@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from lakemirror.app import App, config_path
-from lakemirror.errors import PermanentError, UsageError
+from lakemirror.errors import PermanentError, UsageError, VerificationError
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
 from tests.lake import ORDERS, Lake, rows
@@ -192,3 +193,100 @@ def test_a_stage_before_its_time_says_what_is_missing(tmp_path: Path, stage: str
     with pytest.raises(PermanentError, match="run rewrite_metadata first"):
         app.publish(ORDERS, uri)
     assert lake.ready() == []
+
+
+def test_names_that_cannot_be_folders_are_refused_by_name(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, tables=[PATTERN])
+    for table in (ORDERS, TableRef(("shop",), "_tmp"), TableRef(("shop",), "_b"), TableRef(("other",), "_x")):
+        lake.create(table)
+    app = lake.app()
+    assert app.tables(all=True) == (ORDERS,)
+    refused = app.refused_tables()
+    assert list(refused) == ["shop._b", "shop._tmp"]
+    assert refused["shop._tmp"].kind == "usage"
+    assert "'_tmp' cannot be a folder of the mirror" in str(refused["shop._tmp"])
+    assert "exclude" in refused["shop._tmp"].hint
+
+
+def test_without_patterns_nothing_is_asked_and_nothing_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.source.close()
+    (tmp_path / "source.db").unlink()
+    assert (lake.app().tables(), lake.app().refused_tables()) == ((ORDERS,), {})
+
+
+def test_a_dropped_source_table_stays_among_those_that_a_pattern_matches(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, tables=[PATTERN])
+    lake.create().append(rows(1))
+    lake.sync()
+    lake.source.drop_table(str(ORDERS))
+    lake.create(TableRef.parse("shop.items"))
+    app = lake.app()
+    assert app.tables(all=True) == refs("shop.items", "shop.orders")
+    assert app.status(ORDERS).source_state == "dropped"
+
+
+BROKEN = b"not a database" * 100
+
+
+def test_a_broken_state_database_fails_neither_follow_nor_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    (tmp_path / "state.db").write_bytes(BROKEN)
+    result = lake.follow()
+    assert (result.version, result.committed, result.first_seen) == (1, True, False)
+    status = lake.app().status(ORDERS)
+    assert (status.mirror_version, status.visible_at, status.is_behind) == (1, None, False)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert all("shop.orders" in line and "state database" in line for line in warnings)
+
+
+def test_what_a_run_committed_but_could_not_record_is_recorded_by_the_next(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    (tmp_path / "state.db").write_bytes(BROKEN)
+    lake.follow()
+    (tmp_path / "state.db").unlink()
+    retried, again = lake.follow(), lake.follow()
+    assert [(one.version, one.committed, one.first_seen) for one in (retried, again)] == [
+        (1, False, True),
+        (1, False, False),
+    ]
+    assert lake.app().status(ORDERS).visible_at is not None
+
+
+def test_a_follow_that_records_its_commit_was_the_first_to_see_it(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    assert not lake.follow().first_seen
+    lake.mirror()
+    result = lake.follow()
+    assert (result.committed, result.first_seen) == (True, True)
+
+
+@pytest.mark.parametrize("what", ["data", "manifest"])
+def test_the_way_out_that_operations_md_names_for_an_altered_object(tmp_path: Path, what: str) -> None:
+    lake = Lake(tmp_path, defaults={"small_change_files": 0})
+    lake.create().append(rows(3))
+    engine = LocalEngine(1)
+    uri = lake.app().detect(ORDERS).plan_uri
+    assert uri is not None
+    lake.app().plan_diff(ORDERS, uri, engine)
+    lake.app().copy_objects(ORDERS, uri, engine)
+    lake.app().rewrite_metadata(ORDERS, uri, engine)
+    folder = lake.mirror_folder / ORDERS.folder
+    pattern = "data/**/*.parquet" if what == "data" else "metadata/*-m0.avro"
+    (altered,) = folder.glob(pattern)
+    whole = altered.read_bytes()
+    altered.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(VerificationError, match="its crc32c is wrong"):
+        lake.app().publish(ORDERS, uri)
+    altered.unlink()
+    shutil.rmtree(folder / "_ledger" / uri.rsplit("/", 1)[-1])
+    lake.sync()
+    assert lake.mirror_rows() == lake.source_rows()

@@ -94,7 +94,10 @@ class PublishVersionOperator(TableOperator):
 
 
 class FollowOperator(TableOperator):
-    """Moves the mirror to its newest ready version; needs no access to the source. Skipped if it is there already."""
+    """Moves the mirror to its newest ready version; needs no access to the source. Skipped if it is there already.
+
+    A version that an earlier try committed, and could not record before it failed, is still told as `visible`.
+    """
 
     ui_color = "#f4e7c8"
 
@@ -103,7 +106,7 @@ class FollowOperator(TableOperator):
         with airflow_errors(), LakemirrorHook(config_path=self.config_path).app() as app:
             result = app.follow(table)
         self.report(result.report())
-        if not result.committed:
+        if not (result.committed or result.first_seen):
             raise AirflowSkipException(result.report()[0])
         facts = result.as_json()
         event = {key: facts[key] for key in ("table", "version", "snapshot_id")}
@@ -133,6 +136,9 @@ class ResolveTablesOperator(BaseOperator):
             added, removed = sorted({*names} - {*known}), sorted({*known} - {*names})
             if added or removed:
                 tables_file.write(self.tables_path, names)
+            refused = app.refused_tables()
+        for error in refused.values():
+            self.log.warning("not mirrored: %s", error)
         for name in added:
             self.log.info("%s: new, its DAGs appear at the next parse", name)
         for name in removed:

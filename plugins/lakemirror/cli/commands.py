@@ -104,7 +104,9 @@ def bug(err: Exception, subject: str, stderr: TextIO) -> LakemirrorError:
 
 def _targets(app: App, asked: Invocation) -> list[_Target]:
     if not asked.tables:
-        return [_Target(str(table), table) for table in sorted(app.tables(all=True), key=str)]
+        known = [_Target(str(table), table) for table in app.tables(all=True)]
+        refused = [_Target(name, None, error) for name, error in app.refused_tables().items()]
+        return sorted(known + refused, key=lambda target: str(target.name))
     targets: list[_Target] = []
     for name in asked.tables:
         try:

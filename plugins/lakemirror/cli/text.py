@@ -32,6 +32,7 @@ def write_answer(answer: Answer, stdout: TextIO, stderr: TextIO) -> None:
     elif good:
         _write_grid(_COLUMNS[answer.command], [(str(one.table), one.facts) for one in good], "table", stdout)
         stdout.writelines(f"{one.table}: left out: {what}\n" for one in good for what in _left_out(one.facts))
+        stdout.writelines(f"{one.table}: problem: {what}\n" for one in good for what in _problem(one.facts))
     elif not answer.outcomes:
         stdout.write("the configuration has no table\n")
     for outcome in answer.outcomes:
@@ -92,6 +93,14 @@ def _cell(value: object) -> str:
 
 def _left_out(facts: Facts) -> Sequence[str]:
     return facts.get("left_out") or (facts.get("mirror") or {}).get("left_out") or ()
+
+
+def _problem(facts: Facts) -> Sequence[str]:
+    problem = facts.get("problem")
+    if not problem:
+        return ()
+    text = f"{problem['op']} {problem['subject']}: {problem['message']}"
+    return (f"{text}; {problem['hint']}" if problem["hint"] else text,)
 
 
 def _at(*path: str) -> Callable[[Facts], object]:

@@ -93,11 +93,13 @@ class Config(Section):
 
     def match(self, names: Iterable[str]) -> tuple[TableRef, ...]:
         """Of these names of tables those that are mirrored, in name order; what `refused` lists is left out."""
-        return tuple(sorted({ref for ref in map(_ref, self._covered(names)) if ref is not None}, key=str))
+        parsed = map(_parsed, set(self._covered(names)))
+        return tuple(sorted((result for result in parsed if isinstance(result, TableRef)), key=str))
 
-    def refused(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Names that a pattern matches but that cannot be folders of the mirror: to be reported, not mirrored."""
-        return tuple(sorted({name for name in self._covered(names) if _ref(name) is None}))
+    def refused(self, names: Iterable[str]) -> dict[str, str]:
+        """Names that a pattern matches but that cannot be mirrored, in name order, and why: to be told of each."""
+        parsed = {name: _parsed(name) for name in sorted(set(self._covered(names)))}
+        return {name: result.message for name, result in parsed.items() if isinstance(result, UsageError)}
 
     def explain(self, table: TableRef | None = None) -> dict[str, dict[str, Any]]:
         """Every value in force, with `from`: "default" or file:line. Of one table: its knobs.
@@ -127,8 +129,8 @@ class Config(Section):
         return exact
 
 
-def _ref(name: str) -> TableRef | None:
+def _parsed(name: str) -> TableRef | UsageError:
     try:
         return TableRef.parse(name)
-    except UsageError:
-        return None
+    except UsageError as err:
+        return err

@@ -8,7 +8,6 @@ commit: it stops the follower until an operator says what to do with it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,8 @@ from lakemirror.model.marker import Marker
 from lakemirror.model.paths import canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
+
+_HEAD_KIND = "head"  # the only kind of marker that speaks of what readers of the table see
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,6 @@ def follow(
     *,
     adopt: bool = False,
     overwrite_foreign: bool = False,
-    on_commit: Callable[[Marker], None] = lambda marker: None,
 ) -> Outcome:
     """Apply the newest ready marker if the mirror is behind it."""
     newest = bridge.published(store, layout).newest
@@ -96,12 +96,18 @@ def follow(
     else:
         catalog.swap(table, head.metadata_uri, marker.metadata_uri)
     _read_back(table, layout, catalog, store, marker, metadata)
-    on_commit(marker)
     return Outcome(marker, head_of(catalog, store, layout, table), committed=True)
 
 
 def check(marker: Marker, layout: TableLayout, store: ObjectStore, table: TableRef) -> dict[str, Any]:
-    """The marker is of this table, stays in its folder, and its metadata file is there and unaltered."""
+    """The marker is a head of this table, stays in its folder, and its metadata file is there and unaltered."""
+    if marker.kind != _HEAD_KIND:
+        raise PermanentError(
+            "follow",
+            layout.ready(marker.version),
+            f"it is of kind {marker.kind}, and only a marker of kind {_HEAD_KIND} moves the table",
+            "upgrade this side",
+        )
     if marker.table != str(table):
         raise PermanentError(
             "follow", layout.ready(marker.version), f"it is of table {marker.table}", "it was moved here"

@@ -42,6 +42,10 @@ class TableLayout:
     def ledger(self, plan_id: str) -> str:
         return f"{self.root}/_ledger/{plan_id}"
 
+    def started(self, version: int) -> str:
+        """Says that files of this version may lie in the mirror already, whichever try put them there."""
+        return f"{self.root}/_ledger/v{version}.started"
+
     def index(self, digest: str) -> str:
         return f"{self.root}/_ledger/index/{digest}.parquet"
 

@@ -110,7 +110,8 @@ class PrefixMap:
     def mentions_source(self, text: str) -> bool:
         """True if a free text (a property value, say) holds a path of the source."""
         places = (source for source, _ in self.rules)
-        return any(spelling in text for place in places for spelling in _spellings(place))
+        found = text.lower()
+        return any(spelling.lower() in found for place in places for spelling in _spellings(place))
 
     @property
     def digest(self) -> str:

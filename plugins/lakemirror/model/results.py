@@ -185,13 +185,17 @@ class MirrorResult:
 
 @dataclass(frozen=True, slots=True)
 class FollowResult:
-    """What the follower did: `committed` is false when the mirror was at the newest marker already."""
+    """What the follower did: `committed` is false when the mirror was at the newest marker already.
+
+    `first_seen`: this call was the first to record the version as visible, whoever committed it.
+    """
 
     table: TableRef
     version: int | None
     snapshot_id: int | None
     committed: bool
     seconds: Mapping[str, float] = field(default_factory=dict)
+    first_seen: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -206,6 +210,10 @@ class FollowResult:
     def report(self) -> list[str]:
         if self.version is None:
             return [f"{self.table}: nothing to do, no version is ready"]
+        if not self.committed and self.first_seen:
+            return [
+                f"{self.table}: the mirror is at v{self.version}, committed by an earlier run that did not record it"
+            ]
         if not self.committed:
             return [f"{self.table}: nothing to do, the mirror is at v{self.version}"]
         took = self.seconds.get("total", 0.0)
@@ -214,7 +222,10 @@ class FollowResult:
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """Where a table stands. `epoch` is the source table's UUID as the newest marker has it."""
+    """Where a table stands. `epoch` is the source table's UUID as the newest marker has it.
+
+    `problem` is the error, as JSON, because of which something here is unknown.
+    """
 
     table: TableRef
     epoch: str | None
@@ -231,11 +242,13 @@ class StatusResult:
     ready: tuple[int, ...]
     in_progress: tuple[int, ...]
     level: str | None = None
+    problem: Mapping[str, Any] | None = None
 
     @property
     def is_behind(self) -> bool:
         """Something a person or a script should look at: exit code 3."""
-        return self.mirror_state != "ok" or self.source_state in ("dropped", "unreachable") or bool(self.backlog)
+        is_trouble = self.source_state in ("dropped", "unreachable") or self.problem is not None
+        return self.mirror_state != "ok" or is_trouble or self.backlog
 
     @property
     def backlog(self) -> bool:
@@ -265,4 +278,5 @@ class StatusResult:
             "backlog_bytes": self.backlog_bytes,
             "level": self.level,
             "markers": {"ready": list(self.ready), "in_progress": list(self.in_progress)},
+            "problem": None if self.problem is None else dict(self.problem),
         }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from lakemirror.errors import UsageError
 
-_SAFE_IN_DAG_ID = re.compile(r"[A-Za-z0-9_.]")
+# What Airflow refuses in an id, the escape sign itself, and each `_` that could be taken for a part of the separator.
+_ESCAPED_IN_DAG_ID = re.compile(r"[^A-Za-z0-9_.]|\A_|_\Z|_(?=_)|(?<=_)_")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,11 +39,12 @@ class TableRef:
         return f"{'.'.join(self.namespace)}/{self.name}"
 
     def dag_id(self, concern: str) -> str:
-        """`<concern>__<ns>__<table>`; characters Airflow refuses are escaped by `-XX`, injectively."""
+        """`<concern>__<ns>__<table>`, of no other table: what Airflow refuses is escaped by `-XX`.
+
+        So is each `_` next to another one or at an end of either part: `__` stands only between the parts.
+        """
         return f"{concern}__{_escape('.'.join(self.namespace))}__{_escape(self.name)}"
 
 
 def _escape(text: str) -> str:
-    return "".join(
-        char if _SAFE_IN_DAG_ID.match(char) else "".join(f"-{byte:02x}" for byte in char.encode()) for char in text
-    )
+    return _ESCAPED_IN_DAG_ID.sub(lambda found: "".join(f"-{byte:02x}" for byte in found[0].encode()), text)

@@ -1,21 +1,50 @@
 """The state database: what became visible in the mirror, and when. SQLite by default, PostgreSQL in production.
 
 It is a record, never a source of truth: everything still works when it is lost, and only history and times are gone.
+So `note_visible` and `look_up_visible`, which the use cases call, warn of its trouble and go on.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.errors import TransientError
+from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
+
+
+_log = logging.getLogger(__name__)
+
+
+def note_visible(
+    state: StateDatabase | None, table: TableRef, version: int, snapshot_id: int | None, at: datetime
+) -> bool:
+    """Record that readers see this version, unless that is on record; whether this call was the one that did.
+
+    Whoever finds the version in the mirror may call it, not only who committed it: so a record that is missing, because
+    of a crash or because this database was away, is made up for. Its time is then an upper bound.
+    """
+    try:
+        return state is not None and state.record_visible(table, version, snapshot_id, at)
+    except LakemirrorError as err:
+        _log.warning("%s: that v%d is visible was not recorded: %s", table, version, err)
+        return False
+
+
+def look_up_visible(state: StateDatabase | None, table: TableRef, version: int | None) -> datetime | None:
+    """When the version became visible; None if that is not on record or cannot be told now."""
+    try:
+        return None if state is None or version is None else state.visible_at(table, version)
+    except LakemirrorError as err:
+        _log.warning("%s: since when v%d is visible cannot be told: %s", table, version, err)
+        return None
 
 
 class StateDatabase:
@@ -25,7 +54,8 @@ class StateDatabase:
         self._uri = uri
         self._opened: tuple[Engine, Table] | None = None
 
-    def record_visible(self, table: TableRef, version: int, snapshot_id: int | None, at: datetime) -> None:
+    def record_visible(self, table: TableRef, version: int, snapshot_id: int | None, at: datetime) -> bool:
+        """True if there was no record of the version: of many who try, one."""
         from sqlalchemy.exc import IntegrityError
 
         row = {
@@ -34,8 +64,14 @@ class StateDatabase:
             "snapshot_id": _text(snapshot_id),
             "visible_at": at.isoformat(),
         }
-        with suppress(IntegrityError), self._connection() as (connection, versions):
-            connection.execute(versions.insert().values(row))
+        if self.visible_at(table, version) is not None:
+            return False
+        try:
+            with self._connection() as (connection, versions):
+                connection.execute(versions.insert().values(row))
+        except IntegrityError:
+            return False
+        return True
 
     def visible_at(self, table: TableRef, version: int) -> datetime | None:
         with self._connection() as (connection, versions):
@@ -45,7 +81,7 @@ class StateDatabase:
 
     @contextmanager
     def _connection(self) -> Iterator[tuple[Connection, Table]]:
-        from sqlalchemy.exc import DBAPIError, IntegrityError
+        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
         try:
             engine, versions = self._open()
@@ -53,9 +89,11 @@ class StateDatabase:
                 yield connection, versions
         except IntegrityError:
             raise
-        except DBAPIError as err:
+        except (SQLAlchemyError, OSError, ImportError) as err:
+            # of other errors than the driver's only the name: their text may hold the URI, and that a password
+            cause = getattr(err, "orig", None) or type(err).__name__
             raise TransientError(
-                "open state", "state database", f"it did not answer ({err.orig})", "run again"
+                "open state", "state database", f"it did not answer ({cause})", "check state.uri, run again"
             ) from err
 
     def _open(self) -> tuple[Engine, Table]:

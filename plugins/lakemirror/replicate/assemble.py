@@ -50,6 +50,7 @@ class Assembled:
     committed_at_ms: int
     rewritten: Rewritten
     left_out: tuple[str, ...]
+    lists: tuple[tuple[str, int, int], ...]  # URI, length and CRC32C of each new manifest list
     requests: Requests
 
 
@@ -71,8 +72,11 @@ def assemble(
     mirrored = {
         row["source"]: MirroredManifest(row["target"], row["target_length"]) for row in index.manifests.to_pylist()
     }
+    lists = []
     for _, list_uri in change.new_lists:
-        rewrite_list(source, mirror, list_uri, change.paths.map(list_uri), mirrored)
+        target = change.paths.map(list_uri)
+        stored = rewrite_list(source, mirror, list_uri, target, mirrored)
+        lists.append((target, stored.size_bytes, stored.crc32c))
     metadata = read_metadata(source, change.source_metadata_location)
     document = metadata_json.for_mirror(metadata, change.paths, change.version, change.head, change.retained)
     metadata_uri = layout.metadata(document.file_name)
@@ -91,6 +95,7 @@ def assemble(
         committed_at_ms=int(metadata["last-updated-ms"]),
         rewritten=Rewritten(added.num_rows, len(change.new_lists), sum(deletes["files"].to_pylist())),
         left_out=document.left_out,
+        lists=tuple(lists),
         requests=sum_requests(
             [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
         ),
@@ -107,17 +112,19 @@ def load(store: ObjectStore, plan_uri: str) -> Assembled:
         raise PermanentError("publish", uri, "the version was not assembled", "run rewrite_metadata first") from err
     document["rewritten"] = Rewritten(**document["rewritten"])
     document["left_out"] = tuple(document["left_out"])
+    document["lists"] = tuple((uri, length, crc32c) for uri, length, crc32c in document["lists"])
     return Assembled(**document)
 
 
 def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
-    lengths = dict(zip(rewritten["source"].to_pylist(), rewritten["target_length"].to_pylist(), strict=True))
+    stored = {row["source"]: row for row in rewritten.to_pylist()}
     rows = []
     for row in change.rows("added", "reused").to_pylist():
-        length = row["target_length"] if row["state"] == "reused" else lengths.get(row["source"])
-        if length is None:
+        known = row if row["state"] == "reused" else stored.get(row["source"])
+        if known is None:
             raise PermanentError("rewrite", row["source"], "a manifest was planned but not rewritten", "report this")
-        rows.append({**{name: row[name] for name in ROWS.names}, "target_length": length})
+        there = {name: known[name] for name in ("target_length", "crc32c")}
+        rows.append({**{name: row[name] for name in ROWS.names}, **there})
     statistics = change.known_statistics | {path for path, _ in change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     return VersionIndex(manifests, frozenset(change.retained), frozenset(statistics), change.paths)

@@ -30,6 +30,7 @@ MANIFESTS = pa.schema(
         pa.field("target", pa.string(), nullable=False),
         pa.field("source_length", pa.int64(), nullable=False),
         pa.field("target_length", pa.int64()),
+        pa.field("crc32c", pa.int64()),
         pa.field("has_deletes", pa.bool_(), nullable=False),
         pa.field("has_existing", pa.bool_(), nullable=False),
         pa.field("state", pa.string(), nullable=False),

@@ -18,7 +18,7 @@ from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
-from lakemirror.model.paths import PrefixMap, canonical
+from lakemirror.model.paths import PrefixMap, canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import index as indexes
 from lakemirror.replicate.change import Change, plan_id_of
@@ -92,7 +92,7 @@ def detect(
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
     statistics = step.new_statistics()
-    weight = bytes_at_most(metadata, head, newest if same_epoch else None)
+    weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, _ in new_lists], known.mirrored)
     facts = {"table": str(table), "epoch": metadata["table-uuid"], "source": name, "version": version}
     parent = {"from": newest.version if newest else None, "checksum": newest.checksum if newest else None}
     return Change(
@@ -131,6 +131,14 @@ def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str]) -> 
     rules = {prefix: layout.further_root(name) for name, prefix in roots.items()}
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
     rules[canonical(location).rstrip("/")] = layout.root
+    for source, target in rules.items():
+        if is_below(f"{source}/x", target) or is_below(f"{target}/x", source):
+            raise PermanentError(
+                "detect",
+                source,
+                f"the source lies in its own mirror, or the mirror in it ({target})",
+                "move one of them: maintenance of the source would destroy the mirror",
+            )
     return PrefixMap.of(rules)
 
 

@@ -25,6 +25,7 @@ ROWS = pa.schema(
         pa.field("target", pa.string(), nullable=False),
         pa.field("source_length", pa.int64(), nullable=False),
         pa.field("target_length", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.int64(), nullable=False),
         pa.field("has_deletes", pa.bool_(), nullable=False),
         pa.field("snapshots", pa.list_(pa.int64()), nullable=False),
     ]
@@ -53,9 +54,9 @@ class VersionIndex:
         return frozenset(one for row in self.manifests["snapshots"].to_pylist() for one in row)
 
     def closure_digest(self) -> str:
-        """One hash over every manifest of the version, in the order of their mirror paths."""
-        rows = zip(self.manifests["target"].to_pylist(), self.manifests["target_length"].to_pylist(), strict=True)
-        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
+        """One hash over place, length and content of every manifest, in the order of their mirror paths."""
+        columns = (self.manifests[name].to_pylist() for name in ("target", "target_length", "crc32c"))
+        return hashlib.sha256(json.dumps(sorted(zip(*columns, strict=True))).encode()).hexdigest()
 
     def save(self, store: ObjectStore, layout: TableLayout) -> tuple[str, str]:
         """Write the index under its own hash; gives back its URI and that hash."""

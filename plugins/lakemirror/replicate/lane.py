@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
-from lakemirror.model.marker import Marker
 from lakemirror.model.results import Lane
 
 
-def bytes_at_most(metadata: Json, head: int | None, newest: Marker | None) -> int | None:
-    """What the summaries say the change can weigh; None if they do not say."""
-    if head is None:
-        return 0
+def bytes_at_most(metadata: Json, new: Iterable[int], mirrored: Collection[int]) -> int | None:
+    """What the summaries say the files of these snapshots can weigh; None if they do not say.
+
+    Each is followed back to an ancestor that the mirror has, adding up what was added; where the line is broken, the
+    whole weight of the snapshot counts.
+    """
     there = metadata_json.snapshots(metadata)
-    known = newest.sequence_number if newest else 0
-    sizes = [there[head].get("summary", {}).get("total-files-size")] if newest is None else []
-    if newest is not None:
-        later = [snapshot for snapshot in there.values() if snapshot.get("sequence-number", 0) > known]
-        sizes = [
-            summary.get("added-files-size", "0" if summary.get("operation") in ("delete", "replace") else None)
-            for summary in (snapshot.get("summary", {}) for snapshot in later)
-        ]
-    if any(size is None for size in sizes):
-        return None
-    return sum(int(size) for size in sizes if size is not None)
+    counted: set[int] = set()
+    total = 0
+    for snapshot_id in new:
+        line = []
+        at: int | None = snapshot_id
+        while at is not None and at in there and at not in mirrored and at not in counted:
+            line.append(there[at].get("summary") or {})
+            counted.add(at)
+            at = there[at].get("parent-snapshot-id")
+        is_whole = at is None or at in mirrored or at in counted
+        sizes = [_added(summary) for summary in line]
+        if not is_whole or None in sizes:
+            sizes = [_number(line[0].get("total-files-size"))]
+        if None in sizes:
+            return None
+        total += sum(size for size in sizes if size is not None)
+    return total
+
+
+def _added(summary: Json) -> int | None:
+    adds_nothing = summary.get("operation") in ("delete", "replace")
+    return _number(summary.get("added-files-size", "0" if adds_nothing else None))
+
+
+def _number(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdigit() else None
 
 
 def choose_lane(files_at_most: int, weight: int | None, small_files: int, small_bytes: int) -> Lane:

@@ -22,6 +22,7 @@ from lakemirror.replicate.copy import COPIED, CopySegments
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, Progress, Requests, StageContext, requests_of
 from lakemirror.replicate.verify import Sampling, verify_l0
+from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,15 @@ def plan_diff(change: Change, context: StageContext, engine: Engine) -> Plan:
     return planning.load(context.mirror, context.plan_uri) or planning.make(change, context, engine)
 
 
-def copy_objects(plan: Plan, context: StageContext, engine: Engine, progress: Progress | None = None) -> Copied:
-    """Copy what the plan names and the ledger does not have yet."""
-    resumes = next(iter(context.mirror.list(context.ledger_uri)), None) is not None
+def copy_objects(
+    plan: Plan, context: StageContext, engine: Engine, started_uri: str, progress: Progress | None = None
+) -> Copied:
+    """Copy what the plan names and the ledger does not have yet.
+
+    `started_uri` tells whether an earlier try at this version may have left files that no ledger tells of; then each
+    key is looked at before it is written. A first try writes without looking.
+    """
+    resumes = bool(plan.of("copy")) and not _is_first(context.mirror, started_uri)
     rows = engine.run(CopySegments(context, resumes), plan.rows("copy"), COPIED, _part(progress, "copy", plan))
     copied = Copied(
         sum(rows["files"].to_pylist()),
@@ -53,6 +60,14 @@ def copy_objects(plan: Plan, context: StageContext, engine: Engine, progress: Pr
             "copy", context.plan_uri, f"want {want} files, got {copied.files + copied.skipped}", "report this"
         )
     return copied
+
+
+def _is_first(store: ObjectStore, started_uri: str) -> bool:
+    try:
+        store.put(started_uri, b"", Create())
+    except ConditionFailed:
+        return False
+    return True
 
 
 def rewrite_metadata(

@@ -20,14 +20,29 @@ from lakemirror.replicate import segments
 from lakemirror.replicate.copy import ledger_folder
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
+from lakemirror.storage.checksum import Tally
 from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
 
+REWRITTEN_FACT = FACT.append(pa.field("crc32c", pa.int64()))
 REWRITTEN_DELETES = pa.schema(
     [pa.field("fact_uri", pa.string()), pa.field("files", pa.int64()), pa.field("requests", pa.string())]
 )
 REWRITTEN_MANIFESTS = pa.schema(
-    [pa.field("source", pa.string()), pa.field("target_length", pa.int64()), pa.field("requests", pa.string())]
+    [
+        pa.field("source", pa.string()),
+        pa.field("target_length", pa.int64()),
+        pa.field("crc32c", pa.int64()),
+        pa.field("requests", pa.string()),
+    ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What lies in the mirror now: written by this run, or found there and adopted."""
+
+    size_bytes: int
+    crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ class RewriteDeletes:
         stores = Counted(self.context)
         facts = [self._rewrite_file(stores, item) for item in segments.read(stores.mirror, uri).to_pylist()]
         folder = ledger_folder(self.context.ledger_uri, uri)
-        fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, FACT))
+        fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, REWRITTEN_FACT))
         row = {"fact_uri": fact_uri, "files": len(facts), "requests": stores.requests}
         return pa.RecordBatch.from_pylist([row], REWRITTEN_DELETES)
 
@@ -60,8 +75,9 @@ class RewriteDeletes:
                 "look at it",
             )
         new = position_deletes.rewrite(data, source, self.context.paths)
-        length = put_or_adopt(stores.mirror, target, new.data, position_deletes.same_rows)
-        return {"target": target, "size": length, "lower": new.facts.lower, "upper": new.facts.upper}
+        stored = put_or_adopt(stores.mirror, target, new.data, position_deletes.same_rows)
+        facts = {"lower": new.facts.lower, "upper": new.facts.upper}
+        return {"target": target, "size": stored.size_bytes, **facts, "crc32c": stored.crc32c}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +94,16 @@ class RewriteManifests:
                 stores = Counted(self.context)
                 if row["has_deletes"] and facts is None:
                     facts = pa.concat_tables(
-                        [FACT.empty_table(), *(segments.read(stores.mirror, uri) for uri in self.fact_uris)]
+                        [
+                            FACT.empty_table(),
+                            *(segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris),
+                        ]
                     )
-                length = self._rewrite(stores, row, facts if row["has_deletes"] else None)
-                result = {"source": row["source"], "target_length": length, "requests": stores.requests}
-                yield pa.RecordBatch.from_pylist([result], REWRITTEN_MANIFESTS)
+                stored = self._rewrite(stores, row, facts if row["has_deletes"] else None)
+                result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
+                yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
-    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: pa.Table | None) -> int:
+    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: pa.Table | None) -> Stored:
         source, target = str(row["source"]), str(row["target"])
         data = read_source(stores.source, source)
         manifest.check_length(data, source, row["source_length"])
@@ -108,10 +127,10 @@ def rewrite_list(
     uri: str,
     target: str,
     manifests: Mapping[str, manifest_list.MirroredManifest],
-) -> None:
+) -> Stored:
     """A manifest list, once all its manifests are in the mirror."""
     new = manifest_list.rewrite(read_source(source, uri), uri, manifests)
-    put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
+    return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 
 def read_source(store: ObjectStore, uri: str) -> bytes:
@@ -123,10 +142,11 @@ def read_source(store: ObjectStore, uri: str) -> bytes:
         ) from err
 
 
-def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[bytes, bytes], bool]) -> int:
-    """Create the object, or take the one that is there if it says the same; gives the length of what is there."""
+def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[bytes, bytes], bool]) -> Stored:
+    """Create the object, or take the one that is there if it says the same; tells what is there."""
     try:
-        return store.put(uri, data, Create()).size_bytes
+        written = store.put(uri, data, Create())
+        return Stored(written.size_bytes, written.crc32c)
     except ConditionFailed as err:
         there = store.get(uri).data
         if there != data and not is_same(there, data):
@@ -136,4 +156,6 @@ def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[b
                 "another object with other records lies under this key",
                 "was a source root changed? find out who wrote it; move it away and run again",
             ) from err
-        return len(there)
+        tally = Tally()
+        tally.add(there)
+        return Stored(tally.size_bytes, tally.crc32c)

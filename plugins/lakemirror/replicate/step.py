@@ -28,6 +28,7 @@ class ManifestRow(TypedDict):
     target: str
     source_length: int
     target_length: int | None
+    crc32c: int | None
     has_deletes: bool
     has_existing: bool
     state: str
@@ -112,6 +113,7 @@ class Step:
             "target": target,
             "source_length": ref.length,
             "target_length": None,
+            "crc32c": None,
             "has_deletes": ref.has_deletes,
             "has_existing": ref.existing_files is None or ref.existing_files > 0,
             "state": "added",
@@ -126,6 +128,7 @@ def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:
         "target": row["target"],
         "source_length": row["source_length"],
         "target_length": row["target_length"],
+        "crc32c": row["crc32c"],
         "has_deletes": row["has_deletes"],
         "has_existing": False,
         "state": state,

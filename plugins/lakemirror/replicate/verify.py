@@ -1,8 +1,8 @@
-"""L0: before a version is published, look at what was copied, by the ledger and the store, never by trust.
+"""L0: before a version is published, look at what was copied and written, by the ledger and the store, never by trust.
 
-Existence and size of a sample of copied files and of rewritten delete files, the CRC32C of as many of the former as a
-budget of bytes allows, sizes of new manifests, new manifest lists, the index, and the metadata to the byte. `full`
-looks at every file and reads every byte.
+Existence and size of a sample of copied files, rewritten delete files and new manifests, and the CRC32C of as many of
+them as a budget of bytes allows; every new manifest list, the index and the metadata to the byte. `full` looks at
+every file and reads every byte.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lakemirror.storage.checksum import checksum_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
 CRC_BUDGET_BYTES = 64 * 1024 * 1024
+SEGMENTS_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,41 @@ def verify_l0(
     store: ObjectStore, change: Change, plan: Plan, assembled: Assembled, ledger_uri: str, sampling: Sampling
 ) -> int:
     """Raises VerificationError at the first thing that is wrong; gives the number of objects looked at."""
-    files = [item for role in ("delete", "copy") for item in _sample(store, plan, role, ledger_uri, sampling)]
+    looked = 0
     with ThreadPoolExecutor(max_workers=sampling.concurrency) as pool:
+        budget = _Budget(sampling)
         again = f"delete {ledger_uri} and run again: what is missing is copied anew"
-        list(pool.map(lambda item: _check_size(store, item["target"], item["size"], again), files))
-        list(pool.map(lambda item: _check_bytes(store, item), _within_budget(files, sampling)))
-        manifests = _new_manifests(store, change, assembled, sampling)
-        list(pool.map(lambda row: _check_size(store, row["target"], row["target_length"]), manifests))
-    lists = [change.paths.map(uri) for _, uri in change.new_lists]
-    for uri in lists:
-        _head(store, uri)
+        for role in ("delete", "copy"):
+            for files in _samples(store, plan, role, ledger_uri, sampling):
+                looked += _look(store, pool, budget, files, again)
+        looked += _look(store, pool, budget, _new_manifests(store, change, assembled, sampling))
+    for uri, length, crc32c in assembled.lists:
+        _check_size(store, uri, length)
+        _check_bytes(store, {"target": uri, "crc32c": crc32c})
     if hashlib.sha256(_get(store, assembled.metadata_uri)).hexdigest() != assembled.metadata_sha256:
         raise VerificationError("verify", assembled.metadata_uri, "its hash does not fit", "run again")
-    return len(files) + len(manifests) + len(lists) + 2
+    return looked + len(assembled.lists) + 2
+
+
+class _Budget:
+    """How many bytes may still be read back; without an end if everything is to be read."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._left = math.inf if sampling.full else float(CRC_BUDGET_BYTES)
+
+    def allows(self, item: Item) -> bool:
+        if item["size"] > self._left:
+            return False
+        self._left -= item["size"]
+        return True
+
+
+def _look(
+    store: ObjectStore, pool: ThreadPoolExecutor, budget: _Budget, files: list[Item], hint: str = "run again"
+) -> int:
+    list(pool.map(lambda item: _check_size(store, item["target"], item["size"], hint), files))
+    list(pool.map(lambda item: _check_bytes(store, item), [item for item in files if budget.allows(item)]))
+    return len(files)
 
 
 def _new_manifests(store: ObjectStore, change: Change, assembled: Assembled, sampling: Sampling) -> list[Item]:
@@ -67,17 +90,20 @@ def _new_manifests(store: ObjectStore, change: Change, assembled: Assembled, sam
             "verify", assembled.index_uri, f"the index is not as written ({err})", "run again"
         ) from err
     added = set(change.rows("added")["target"].to_pylist())
-    rows = [row for row in index.manifests.to_pylist() if row["target"] in added]
+    rows = [{**row, "size": row["target_length"]} for row in index.manifests.to_pylist() if row["target"] in added]
     return sorted(rows, key=_spread)[: sampling.count(len(rows))]
 
 
-def _sample(store: ObjectStore, plan: Plan, role: str, ledger_uri: str, sampling: Sampling) -> list[Item]:
-    """Rows of the ledger, segment by segment, until there are enough; the ledger must hold all that was planned."""
+def _samples(store: ObjectStore, plan: Plan, role: str, ledger_uri: str, sampling: Sampling) -> Iterator[list[Item]]:
+    """Rows of the ledger, some of each of a few segments spread over the plan, or all of all.
+
+    The ledger of a segment must hold all that was planned for it.
+    """
+    segments = plan.of(role)
+    if not sampling.full:
+        segments = tuple(sorted(segments, key=lambda segment: _spread({"target": segment.uri})))[:SEGMENTS_LOOKED_AT]
     wanted = sampling.count(sum(segment.files for segment in plan.of(role)))
-    sample: list[Item] = []
-    for segment in plan.of(role):
-        if len(sample) >= wanted:
-            break
+    for number, segment in enumerate(segments):
         rows = {row["target"]: row for row in read_ledger(store, ledger_folder(ledger_uri, segment.uri))}
         if len(rows) != segment.files:
             raise VerificationError(
@@ -86,21 +112,15 @@ def _sample(store: ObjectStore, plan: Plan, role: str, ledger_uri: str, sampling
                 f"the ledger does not hold all files (want {segment.files}, got {len(rows)})",
                 "run again",
             )
-        sample += sorted(rows.values(), key=_spread)[: wanted - len(sample)]
-    return sample
+        share = math.ceil(wanted / (len(segments) - number))
+        sample = sorted(rows.values(), key=_spread)[:share]
+        wanted -= len(sample)
+        yield sample
 
 
 def _spread(item: Item) -> bytes:
     """A fixed order that has nothing to do with names, so that a sample is spread over the table."""
     return hashlib.sha256(item["target"].encode()).digest()
-
-
-def _within_budget(files: list[Item], sampling: Sampling) -> Iterator[Item]:
-    left = CRC_BUDGET_BYTES
-    for item in files:
-        if "crc32c" in item and (sampling.full or item["size"] <= left):
-            left -= item["size"]
-            yield item
 
 
 def _head(store: ObjectStore, uri: str, hint: str = "run again") -> int:

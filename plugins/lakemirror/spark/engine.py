@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,13 +18,14 @@ import pyarrow as pa
 from lakemirror import errors
 from lakemirror.errors import LakemirrorError
 from lakemirror.replicate.stage import Stage
+from lakemirror.spark.worker import forget_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.string())])
 _ENVELOPE_DDL = "payload binary, error string"
-_ERROR_KIND = "!error"  # a row of entries that carries an error through the join; no real entry has this kind
+_ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
 _MANIFESTS_PER_PART = 4
 _MAX_PARTS = 1000
 _POLL_S = 0.5
@@ -51,24 +52,27 @@ class SparkEngine:
     ) -> pa.Table:
         if new.num_rows == 0:
             return out.empty_table()
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         parts = max(1, min(_MAX_PARTS, new.num_rows // _MANIFESTS_PER_PART + 1))
         self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
+        with ExitStack() as stack:
+            wanted = self._entries(stack, read, entry, new)
+            known = self._entries(stack, read, entry, old).select("target", "size", "lower", "upper").toDF(*_KNOWN)
+            joined = wanted.join(known, "target", "left")
+            return _open(joined.repartition(parts, "target").mapInArrow(_Enveloped(pack), _ENVELOPE_DDL), out)
+
+    def _entries(self, stack: ExitStack, read: Stage, entry: pa.Schema, manifests: pa.Table) -> DataFrame:
+        """The entries of these manifests, read once; an error that a task met is raised before anybody uses them."""
+        from pyspark import StorageLevel
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         ddl = from_arrow_schema(entry)
-        wanted = self._spread(new, _Poisoned(read, entry), ddl).dropDuplicates(["target"])
-        if old.num_rows:
-            known = self._spread(old, _Poisoned(read, entry), ddl).dropDuplicates(["target"])
-            known = known.select("target", "size", "lower", "upper", "kind").toDF(*_KNOWN)
-        else:
-            known = self._session.createDataFrame(
-                [], f"{_KNOWN[0]} string, {_KNOWN[1]} long, {_KNOWN[2]} binary, {_KNOWN[3]} binary, {_KNOWN[4]} string"
-            )
-        # full outer, because an error row of the old side must arrive too; other rows only the old side has are dropped
-        joined = wanted.join(known, "target", "full_outer")
-        joined = joined.where("kind is not null or known_kind = '!error'")
-        packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_Unpoisoned(pack)), _ENVELOPE_DDL)
-        return _open(packed, out)
+        if manifests.num_rows == 0:
+            return self._session.createDataFrame([], ddl)
+        entries = self._spread(manifests, _ErrorsAsRows(read, entry), ddl).persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(entries.unpersist)
+        met = entries.where(f"kind = '{_ERROR_KIND}'").select("target").toArrow()
+        _raise_first([_revive(text) for text in met["target"].to_pylist()])
+        return entries.dropDuplicates(["target"])
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
         """One Spark task for each row; the rows travel with the task, as Arrow bytes."""
@@ -101,7 +105,7 @@ class SparkEngine:
             watcher.join()
 
 
-_KNOWN = ("target", "known_size", "known_lower", "known_upper", "known_kind")
+_KNOWN = ("target", "known_size", "known_lower", "known_upper")
 
 
 class _Sliced:
@@ -129,10 +133,11 @@ class _Enveloped:
                 yield _envelope(_to_bytes(pa.Table.from_batches([batch])), None)
         except LakemirrorError as err:
             yield _envelope(None, _describe(err))
+        forget_archives()
 
 
-class _Poisoned:
-    """Entries, or one row that carries the error through the join."""
+class _ErrorsAsRows:
+    """Entries, or one row that carries the error to the driver."""
 
     def __init__(self, stage: Stage, entry: pa.Schema) -> None:
         self._stage, self._entry = stage, entry
@@ -141,23 +146,8 @@ class _Poisoned:
         try:
             yield from self._stage(iter(batches))
         except LakemirrorError as err:
-            row = {"target": f"{_ERROR_KIND}{_describe(err)}", "kind": _ERROR_KIND}
-            yield pa.RecordBatch.from_pylist([row], self._entry)
-
-
-class _Unpoisoned:
-    """Raises the error that a joined row carries, before anything is packed."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = list(batches)
-        for batch in parts:
-            for target in batch.column("target").to_pylist():
-                if target.startswith(_ERROR_KIND):
-                    raise _revive(target.removeprefix(_ERROR_KIND))
-        yield from self._stage(iter(parts))
+            yield pa.RecordBatch.from_pylist([{"target": _describe(err), "kind": _ERROR_KIND}], self._entry)
+        forget_archives()
 
 
 def _envelope(payload: bytes | None, error: str | None) -> pa.RecordBatch:
@@ -172,9 +162,14 @@ def _open(envelopes: DataFrame, out: pa.Schema) -> pa.Table:
             failures.append(_revive(row["error"]))
         else:
             tables.append(_from_bytes(row["payload"]))
+    _raise_first(failures)
+    return pa.concat_tables([out.empty_table(), *tables])
+
+
+def _raise_first(failures: list[LakemirrorError]) -> None:
+    """What must be looked at comes before what may pass by itself."""
     if failures:
         raise sorted(failures, key=lambda err: isinstance(err, errors.TransientError))[0]
-    return pa.concat_tables([out.empty_table(), *tables])
 
 
 def _describe(err: LakemirrorError) -> str:

@@ -103,6 +103,8 @@ class FileObjects:
     def _put(self, address: Address, body: bytes | Iterator[bytes], condition: Condition, op: str) -> Written:
         tally = Tally()
         with explained(op, address.uri, tally):
+            if isinstance(condition, Create) and os.path.isfile(address.path):
+                raise _taken(op, address.uri)  # before the whole body is spooled for nothing
             with spooled(address.path, body, tally, sync=self._sync) as spool:
                 if isinstance(condition, Create):
                     _create(address, spool, op)
@@ -163,7 +165,11 @@ def _create(address: Address, spool: Spool, op: str) -> None:
     except FileExistsError as err:
         if os.path.isdir(address.path):
             raise IsADirectoryError(errno.EISDIR, "a folder") from err
-        raise ConditionFailed(op, address.uri, "the object exists already", "read it, and decide") from err
+        raise _taken(op, address.uri) from err
+
+
+def _taken(op: str, uri: str) -> ConditionFailed:
+    return ConditionFailed(op, uri, "the object exists already", "read it, and decide")
 
 
 def _pieces(address: Address, chunk_bytes: int, op: str) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
-from lakemirror.model.results import Detected, Lane, MirrorResult, PlanResult, Rewritten, StageResult
+from lakemirror.model.results import Detected, MirrorResult, PlanResult, Rewritten, StageResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import assemble as assembling
 from lakemirror.replicate import change as changes
@@ -83,7 +83,7 @@ class MirrorRun:
         with self._timed("plan"):
             plan = pipeline.plan_diff(change, context, spread)
         with self._timed("copy"):
-            copied = pipeline.copy_objects(plan, context, spread, self.progress)
+            copied = pipeline.copy_objects(plan, context, spread, self.layout.started(change.version), self.progress)
         with self._timed("rewrite"):
             assembled = pipeline.rewrite_metadata(change, plan, context, spread, self.layout, self.progress)
         marker = self._publish(change, plan, assembled, full_verify=full_verify)
@@ -116,7 +116,8 @@ class MirrorRun:
     def copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("copy"):
-            copied = pipeline.copy_objects(plan, self._context_for_tasks(change), engine, self.progress)
+            started = self.layout.started(change.version)
+            copied = pipeline.copy_objects(plan, self._context_for_tasks(change), engine, started, self.progress)
         spent = self.seconds["copy"]
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
         return self._keep(result, copied.requests)
@@ -185,8 +186,7 @@ class MirrorRun:
             self.knobs.p, self.knobs.k_min, self.knobs.k_max, self.knobs.max_concurrency, full=full_verify
         )
         marks = [("publish", self.timer())]
-        if change.from_version is None:
-            bridge.announce(self._mirror, self.ports.config.mirror.location, self.table)
+        bridge.announce(self._mirror, self.ports.config.mirror.location, self.table)
         marker = pipeline.publish(
             change,
             plan,
@@ -285,7 +285,3 @@ class MirrorRun:
             yield
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + self.timer() - start
-
-
-def lane_of(found: Change | Unchanged) -> Lane:
-    return "none" if isinstance(found, Unchanged) else found.lane

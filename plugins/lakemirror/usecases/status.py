@@ -1,4 +1,8 @@
-"""Where a table stands: the heads of both sides, how far the mirror is behind, and what lies in between."""
+"""Where a table stands: the heads of both sides, how far the mirror is behind, and what lies in between.
+
+What cannot be told of the source is null and comes with the error that says why. Trouble with the mirror itself is
+raised: without it there is nothing to tell.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,34 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lakemirror import bridge
-from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.follow.follower import head_of
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.marker import Marker
 from lakemirror.model.results import MirrorState, PlanResult, SourceState, StatusResult
 from lakemirror.model.table import TableRef
+from lakemirror.observe.state import look_up_visible
 from lakemirror.replicate.detect import read_metadata
 from lakemirror.usecases.ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the source's metadata file tells here; `commits` are the times of its log."""
+
+    snapshot_id: int | None
+    committed_at: datetime
+    epoch: str | None
+    commits: tuple[datetime, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     state: SourceState
     location: str | None = None
-    metadata: Json | None = None
+    facts: _Facts | None = None
+    problem: LakemirrorError | None = None
 
 
 def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], PlanResult]) -> StatusResult:
@@ -34,38 +50,57 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
     mirror_state: MirrorState = "missing" if head is None else "foreign" if head.version is None else "ok"
     version = None if head is None else head.version
     source = _look(table, ports) if ports.has_source else None
+    facts = None if source is None else source.facts
     shown = bridge.read_ready(store, layout, version) if version is not None else None
-    visible_at = None if ports.state is None or version is None else ports.state.visible_at(table, version)
-    plan = _backlog(table, source, newest, backlog)
-    files, weight = (None, None) if plan is None else (plan.files, plan.bytes)
+    plan, problem = _backlog(table, source, newest, backlog)
     is_newest_current = plan is not None and plan.lane == "none"
-    current = None if source is None or source.metadata is None else source.metadata
     return StatusResult(
         table=table,
         epoch=None if newest is None else newest.epoch,
         source_state=None if source is None else source.state,
-        source_snapshot_id=None if current is None else metadata_json.current_snapshot_id(current),
-        source_committed_at=None if current is None else metadata_json.at(current["last-updated-ms"]),
+        source_snapshot_id=None if facts is None else facts.snapshot_id,
+        source_committed_at=None if facts is None else facts.committed_at,
         mirror_state=mirror_state,
         mirror_version=version,
         mirror_snapshot_id=None if head is None else head.snapshot_id,
-        visible_at=visible_at,
+        visible_at=look_up_visible(ports.state, table, version),
         lag_s=_lag(source, newest, shown, now, is_newest_current=is_newest_current),
-        backlog_files=files,
-        backlog_bytes=weight,
+        backlog_files=None if plan is None else plan.files,
+        backlog_bytes=None if plan is None else plan.bytes,
         ready=ordinals.ready,
         in_progress=tuple(one for one in bridge.staged(store, layout) if one not in ordinals.ready),
+        problem=None if problem is None else problem.as_json(),
     )
 
 
 def _look(table: TableRef, ports: Ports) -> _Source:
+    """Unreachable is a source that does not answer; one that answers with something broken is there, and broken."""
     try:
         location = ports.source_catalog.head(table)
-        if location is None:
-            return _Source("dropped")
-        return _Source("ok", location, read_metadata(ports.source_store, location))
-    except (TransientError, PermanentError):
-        return _Source("unreachable")
+    except (TransientError, PermanentError) as err:
+        return _Source("unreachable", problem=err)
+    if location is None:
+        return _Source("dropped")
+    try:
+        return _Source("ok", location, _facts(read_metadata(ports.source_store, location), location))
+    except TransientError as err:
+        return _Source("unreachable", location, problem=err)
+    except PermanentError as err:
+        return _Source("ok", location, problem=err)
+
+
+def _facts(metadata: Json, location: str) -> _Facts:
+    try:
+        return _Facts(
+            snapshot_id=metadata_json.current_snapshot_id(metadata),
+            committed_at=metadata_json.at(metadata["last-updated-ms"]),
+            epoch=metadata.get("table-uuid"),
+            commits=tuple(metadata_json.at(entry["timestamp-ms"]) for entry in metadata.get("snapshot-log") or ()),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as err:
+        raise PermanentError(
+            "read metadata", location, f"not whole ({type(err).__name__}: {err})", "the file is damaged"
+        ) from err
 
 
 def _lag(
@@ -75,33 +110,30 @@ def _lag(
 
     Without a source only the newest marker can be compared with what is shown.
     """
-    if source is None or source.metadata is None:
-        if newest is None or (source is not None and source.state == "unreachable"):
+    if source is None or source.state == "dropped":
+        if newest is None:
             return None
         is_shown = shown is not None and shown.version == newest.version
         return 0.0 if is_shown else max(0.0, (now - newest.source_committed_at).total_seconds())
+    facts = source.facts
+    if facts is None:
+        return None
     if is_newest_current and shown == newest:
         return 0.0
-    if shown is not None and shown.epoch == source.metadata["table-uuid"]:
-        log = source.metadata.get("snapshot-log") or ()
-        since = shown.source_committed_at.timestamp() * 1000
-        later = [entry["timestamp-ms"] for entry in log if entry["timestamp-ms"] > since]
-        first = min(later, default=source.metadata["last-updated-ms"])
-    else:
-        log = source.metadata.get("snapshot-log") or ()
-        first = min((entry["timestamp-ms"] for entry in log), default=source.metadata["last-updated-ms"])
-    return max(0.001, (now - metadata_json.at(first)).total_seconds())
+    is_same_table = shown is not None and shown.epoch == facts.epoch
+    later = [at for at in facts.commits if shown is None or not is_same_table or at > shown.source_committed_at]
+    return max(0.001, (now - min(later, default=facts.committed_at)).total_seconds())
 
 
 def _backlog(
     table: TableRef, source: _Source | None, newest: Marker | None, backlog: Callable[[], PlanResult]
-) -> PlanResult | None:
-    """What is still to be copied; None if that cannot be told."""
-    if source is None or source.metadata is None:
-        return None
+) -> tuple[PlanResult | None, LakemirrorError | None]:
+    """What is still to be copied; None if that cannot be told, and then why, if it is not for a missing source."""
+    if source is None or source.facts is None:
+        return None, None if source is None else source.problem
     if newest is not None and newest.source_metadata_location == source.location:
-        return PlanResult(table, newest.version, newest.snapshot_id, 0, 0, 0, 0, 0, "none")
+        return PlanResult(table, newest.version, newest.snapshot_id, 0, 0, 0, 0, 0, "none"), None
     try:
-        return backlog()
-    except (SourceVanishedError, PermanentError):
-        return None
+        return backlog(), None
+    except (TransientError, PermanentError) as err:
+        return None, err

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 from airflow.sdk import DAG
@@ -22,7 +22,7 @@ from lakemirror.airflow.operators import (
     ResolveTablesOperator,
 )
 from lakemirror.config.models import Config
-from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
 from lakemirror.model.results import Detected, FollowResult, Lane, MirrorResult, PlanResult
 from lakemirror.model.table import TableRef
 
@@ -172,6 +172,14 @@ class TestFollow:
         (event,) = context["outlet_events"][assets.visible_alias(ORDERS)].asset_alias_events
         assert event.dest_asset_key.uri == assets.visible_asset(ORDERS).uri
 
+    def test_a_commit_that_an_earlier_try_could_not_record_emits_the_event_too(
+        self, app: MagicMock, context: Any
+    ) -> None:
+        app.follow.return_value = FollowResult(ORDERS, 8, 42, committed=False, first_seen=True)
+        assert self._task().execute(context)["version"] == 8
+        (event,) = context["outlet_events"][assets.visible_alias(ORDERS)].asset_alias_events
+        assert event.extra == {"table": "sales.orders", "version": 8, "snapshot_id": "42"}
+
     @pytest.mark.parametrize("version", [8, None])
     def test_nothing_to_do_is_skipped_without_an_event(self, app: MagicMock, context: Any, version: int | None) -> None:
         app.follow.return_value = FollowResult(ORDERS, version, 42, committed=False)
@@ -186,11 +194,14 @@ class TestFollow:
 
 
 class TestResolve:
-    def _run(self, app: MagicMock, context: Any, path: Path, found: list[str]) -> dict[str, Any]:
+    def _run(
+        self, app: MagicMock, context: Any, path: Path, found: list[str], refused: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
         mirror = {"catalog": {"name": "m", "type": "sql"}, "location": "file:///m"}
         tables = [{"match": "sales.*", "exclude": ["*.tmp_*"]}]
         app.config = Config.model_validate({"mirror": mirror, "tables": tables})
         app.resolve_patterns.return_value = tuple(TableRef.parse(name) for name in found)
+        app.refused_tables.return_value = {name: UsageError("find table", name, "no folder") for name in refused}
         task = ResolveTablesOperator(task_id="resolve_tables", config_path="/c", tables_path=str(path))
         answer: dict[str, Any] = task.execute(context)
         return answer
@@ -200,6 +211,17 @@ class TestResolve:
         found = ["sales.b", "sales.a", "sales.tmp_x", "crm.c"]
         assert self._run(app, context, path, found) == {"tables": 2, "added": 2, "removed": 0}
         assert tables_file.read(str(path)) == ("sales.a", "sales.b")
+
+    def test_a_name_that_cannot_be_mirrored_is_warned_of(self, app: MagicMock, context: Any, tmp_path: Path) -> None:
+        path = tmp_path / "t.json"
+        with patch.object(ResolveTablesOperator, "log") as log:
+            self._run(app, context, path, ["sales.a"], ("sales._b", "sales._c"))
+        warnings = [call.args[0] % call.args[1:] for call in log.warning.call_args_list]
+        assert [line for line in warnings if "Task Runner" not in line] == [
+            "not mirrored: find table sales._b: no folder",
+            "not mirrored: find table sales._c: no folder",
+        ]
+        assert tables_file.read(str(path)) == ("sales.a",)
 
     def test_an_unchanged_list_is_not_touched(self, app: MagicMock, context: Any, tmp_path: Path) -> None:
         path = tmp_path / "t.json"

@@ -69,6 +69,7 @@ class FakeApp:
 
     script: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     known: Sequence[TableRef] = (ORDERS, ITEMS)
+    refused: Sequence[str] = ()
     listing: BaseException | None = None
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     is_closed: bool = False
@@ -83,6 +84,9 @@ class FakeApp:
             if table not in self.known:
                 raise UsageError("find table", str(table), "not in the configuration", "add it under tables:")
         return found
+
+    def refused_tables(self) -> dict[str, UsageError]:
+        return {name: UsageError("find table", name, "no folder of the mirror", "rename it") for name in self.refused}
 
     def plan(self, table: TableRef) -> PlanResult:
         return cast(PlanResult, self._play("plan", table, plan_result(table)))

@@ -164,6 +164,7 @@ def test_status() -> None:
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [7, 8], "in_progress": []},
+        "problem": None,
     }
 
 
@@ -210,6 +211,25 @@ def test_an_unknown_table() -> None:
 def test_an_unknown_table_among_known_ones() -> None:
     ran = run_cli("mirror sales.nope sales.items --json")
     assert (ran.code, json.loads(ran.out)) == (3, [failed_json("sales.nope", UNKNOWN), mirror_json("sales.items")])
+
+
+@pytest.mark.parametrize("command", ["mirror --all", "status"])
+def test_names_that_match_but_cannot_be_mirrored_are_told_among_all(command: str) -> None:
+    ran = run_cli(f"{command} --json", FakeApp(refused=("sales.a/b", "sales.z/z")))
+    documents = json.loads(ran.out)
+    assert ran.code == 3
+    assert [(one["table"], one["ok"]) for one in documents] == [
+        ("sales.a/b", False),
+        ("sales.items", True),
+        ("sales.orders", True),
+        ("sales.z/z", False),
+    ]
+    assert documents[0]["error"]["kind"] == "usage"
+
+
+def test_names_that_cannot_be_mirrored_do_not_disturb_who_asked_for_others() -> None:
+    ran = run_cli("mirror sales.orders --json", FakeApp(refused=("sales.a/b",)))
+    assert (ran.code, json.loads(ran.out)) == (0, mirror_json("sales.orders"))
 
 
 def test_a_broken_configuration_is_told_for_each_table_named() -> None:

@@ -74,6 +74,16 @@ def test_what_was_left_out_is_told_under_the_table() -> None:
     assert run_cli("sync sales.orders", app).out.splitlines()[2:] == [told]
 
 
+def test_a_problem_of_a_status_is_told_under_the_table() -> None:
+    error = PermanentError("read metadata", "s3://lake/v7.metadata.json", "not readable", "the file is damaged")
+    result = status_result(ORDERS, problem=error.as_json())
+    ran = run_cli("status", FakeApp({("status", "sales.orders"): result}))
+    assert ran.code == 3
+    assert ran.out.splitlines()[3:] == [
+        "sales.orders: problem: read metadata s3://lake/v7.metadata.json: not readable; the file is damaged"
+    ]
+
+
 def test_an_error_is_one_block_on_stderr() -> None:
     error = TransientError("copy object", "file:///lake/[red]a.parquet", "reset\nby peer", "run it again")
     ran = run_cli("mirror sales.orders", FakeApp({("mirror", "sales.orders"): error}))

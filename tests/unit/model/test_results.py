@@ -97,6 +97,9 @@ def test_follow() -> None:
         "committed": True,
         "seconds": {"total": 0.5},
     }
+    found = FollowResult(T, 7, 12, committed=False, first_seen=True)
+    assert found.report() == ["ns.t: the mirror is at v7, committed by an earlier run that did not record it"]
+    assert found.as_json().keys() == FollowResult(T, 7, 12, committed=True).as_json().keys()
     assert FollowResult(T, None, None, committed=False).report() == ["ns.t: nothing to do, no version is ready"]
 
 
@@ -130,6 +133,7 @@ def test_status() -> None:
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [6, 7], "in_progress": []},
+        "problem": None,
     }
     assert StatusResult(**{**STATUS, "source_state": None}).as_json()["source"] is None
 
@@ -145,6 +149,7 @@ def test_status() -> None:
         ({"mirror_state": "missing"}, True),
         ({"mirror_state": "foreign"}, True),
         ({"source_state": None, "lag_s": 5.0}, True),
+        ({"problem": {"kind": "permanent"}}, True),
     ],
     ids=str,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,10 +37,32 @@ def test_refused(text: str) -> None:
         ("sales.orders", "mirror__sales__orders"),
         ("a.b.orders", "mirror__a.b__orders"),
         ("s p.ü-", "mirror__s-20p__-c3-bc-2d"),
+        ("a_b.c_d", "mirror__a_b__c_d"),
+        ("a__b.c", "mirror__a-5f-5fb__c"),
+        ("a.b__c", "mirror__a__b-5f-5fc"),
+        ("a_.b.c___", "mirror__a_.b__c-5f-5f-5f"),
+        ("a_.c", "mirror__a-5f__c"),
     ],
 )
 def test_dag_id(text: str, want: str) -> None:
     assert TableRef.parse(text).dag_id("mirror") == want
+
+
+TRICKY = st.text(alphabet="ab_-5f", min_size=1, max_size=4).filter(lambda part: part[0] != "_")
+
+
+@given(st.sets(st.lists(TRICKY, min_size=2, max_size=3).map(".".join), min_size=2, max_size=40))
+def test_different_tables_have_different_dag_ids(names: set[str]) -> None:
+    ids = {TableRef.parse(name).dag_id("mirror") for name in names}
+    assert len(ids) == len(names)
+    assert all(one.count("__") == 2 for one in ids)
+
+
+def test_no_two_short_names_share_a_dag_id() -> None:
+    """Every name of a small alphabet whose parts hold what the id is joined and escaped by."""
+    parts = ["".join(chars) for size in (1, 2, 3, 4) for chars in product("a_-", repeat=size) if chars[0] != "_"]
+    ids = {TableRef.parse(f"{left}.{right}").dag_id("mirror") for left, right in product(parts, repeat=2)}
+    assert len(ids) == len(parts) ** 2
 
 
 @given(st.lists(PART, min_size=2, max_size=3), st.lists(PART, min_size=2, max_size=3))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemirror.errors import TransientError
+from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.table import TableRef
 from lakemirror.observe.state import StateDatabase
 
@@ -22,9 +22,9 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 def test_remembers_the_first_time_a_version_was_visible(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/deep/state.db"
     state = StateDatabase(uri)
-    state.record_visible(T, 7, 12, AT)
-    state.record_visible(T, 7, 12, AT + timedelta(days=1))
-    state.record_visible(OTHER, 7, None, AT + timedelta(days=2))
+    assert state.record_visible(T, 7, 12, AT)
+    assert not state.record_visible(T, 7, 12, AT + timedelta(days=1))
+    assert state.record_visible(OTHER, 7, None, AT + timedelta(days=2))
     again = StateDatabase(uri)
     assert again.visible_at(T, 7) == AT
     assert again.visible_at(OTHER, 7) == AT + timedelta(days=2)
@@ -61,6 +61,24 @@ def test_trouble_is_transient(tmp_path: Path) -> None:
         with pytest.raises(TransientError, match="locked"):
             ask()
     holder.close()
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////proc/nowhere/state.db", "nosuchdialect://u:secret@h/d", "no uri: secret"])
+def test_any_other_trouble_is_told_without_the_uri(uri: str) -> None:
+    with pytest.raises(LakemirrorError, match="state database") as caught:
+        StateDatabase(uri).record_visible(T, 1, 1, AT)
+    assert "secret" not in str(caught.value)
+
+
+def test_of_many_that_record_one_version_one_was_the_first(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def write(_: int) -> bool:
+        start.wait(10)
+        return StateDatabase(f"sqlite:///{tmp_path}/state.db").record_visible(T, 1, 1, AT)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(write, range(8))).count(True) == 1
 
 
 def test_many_that_open_it_at_once_all_write(tmp_path: Path) -> None:

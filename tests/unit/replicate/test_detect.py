@@ -9,7 +9,6 @@ import pytest
 from lakemirror.model.layout import TableLayout
 from lakemirror.replicate.detect import prefix_map
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
-from tests.unit.markers import marker
 
 LAYOUT = TableLayout("gs://m/ns/t")
 
@@ -41,28 +40,35 @@ def test_zero_small_files_means_always_spark() -> None:
     assert choose_lane(1, 0, 0, 1000) == "spark"
 
 
-def snapshots(*summaries: dict[str, Any]) -> dict[str, Any]:
+def line(*summaries: dict[str, Any], broken_before: int = 0) -> dict[str, Any]:
+    """Snapshots 1, 2, … each the parent of the next; the parent of `broken_before` has expired."""
     made = [
-        {"snapshot-id": n, "sequence-number": n, "summary": summary} for n, summary in enumerate(summaries, start=1)
+        {"snapshot-id": n, "summary": summary, **({"parent-snapshot-id": n - 1} if n > 1 else {})}
+        for n, summary in enumerate(summaries, start=1)
     ]
-    return {"snapshots": made}
+    return {"snapshots": made[broken_before - 1 :] if broken_before else made}
+
+
+def added(size: int, total: int | None = None) -> dict[str, str]:
+    return {"added-files-size": str(size)} | ({} if total is None else {"total-files-size": str(total)})
 
 
 @pytest.mark.parametrize(
-    ("summaries", "known", "want"),
+    ("metadata", "new", "mirrored", "want"),
     [
-        ([{"total-files-size": "7"}], None, 7),
-        ([{}], None, None),
-        ([{}, {"added-files-size": "5"}, {"added-files-size": "6"}], 1, 11),
-        ([{}, {"operation": "delete"}, {"operation": "replace"}], 1, 0),
-        ([{}, {"operation": "append"}], 1, None),
-        ([{}, {"added-files-size": "5"}], 2, 0),
+        pytest.param(line(added(7)), [1], [], 7, id="first"),
+        pytest.param(line({}, added(5), added(6)), [3], [1], 11, id="skipped versions count"),
+        pytest.param(line(added(1), added(5), added(6)), [3, 2], [1], 11, id="a shared line counts once"),
+        pytest.param(line(added(9), added(5), added(6)), [1], [3], 9, id="a late tag on an old snapshot"),
+        pytest.param(
+            line({}, {"operation": "delete"}, {"operation": "replace"}), [3], [1], 0, id="deletes add nothing"
+        ),
+        pytest.param(line({}, {"operation": "append"}), [2], [1], None, id="a summary that does not say"),
+        pytest.param(line(added(1), added(2), added(3, 50), broken_before=3), [3], [1], 50, id="a broken line"),
+        pytest.param(line(added(1), added(2), added(3), broken_before=3), [3], [1], None, id="broken, and no total"),
+        pytest.param(line({}), [], [1], 0, id="nothing new"),
+        pytest.param({}, [], [], 0, id="no snapshot"),
     ],
 )
-def testbytes_at_most(summaries: list[dict[str, Any]], known: int | None, want: int | None) -> None:
-    newest = None if known is None else marker(LAYOUT, sequence_number=known)
-    assert bytes_at_most(snapshots(*summaries), len(summaries), newest) == want
-
-
-def test_a_table_without_a_snapshot_weighs_nothing() -> None:
-    assert bytes_at_most({}, None, None) == 0
+def test_bytes_at_most(metadata: dict[str, Any], new: list[int], mirrored: list[int], want: int | None) -> None:
+    assert bytes_at_most(metadata, new, mirrored) == want

@@ -17,8 +17,8 @@ from tests.unit.replicate.conftest import Bench
 PATHS = PrefixMap.of({"s3://src": "gs://m", "s3://cold": "gs://m/_roots/cold"})
 
 
-def row(name: str, *snapshots: int, length: int = 10) -> dict[str, object]:
-    lengths = {"source_length": 9, "target_length": length}
+def row(name: str, *snapshots: int, length: int = 10, crc32c: int = 7) -> dict[str, object]:
+    lengths = {"source_length": 9, "target_length": length, "crc32c": crc32c}
     return {"source": f"s3://{name}", "target": f"gs://{name}", **lengths, "has_deletes": False, "snapshots": snapshots}
 
 
@@ -52,8 +52,9 @@ def test_an_altered_index_is_refused(bench: Bench) -> None:
         indexes.load(bench.store, uri, digest)
 
 
-def test_the_closure_digest_follows_names_and_lengths_only() -> None:
+def test_the_closure_digest_follows_names_lengths_and_contents_only() -> None:
     one = index(row("a", 1), row("b", 1)).closure_digest()
     assert index(row("b", 7), row("a", 8)).closure_digest() == one
     assert index(row("a", 1), row("b", 1, length=11)).closure_digest() != one
+    assert index(row("a", 1), row("b", 1, crc32c=8)).closure_digest() != one
     assert index(row("a", 1)).closure_digest() != one

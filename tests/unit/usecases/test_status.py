@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from lakemirror.model.results import StatusResult
+from lakemirror.config.loader import load_config
+from lakemirror.errors import SourceVanishedError, TransientError
+from lakemirror.model.results import PlanResult, StatusResult
+from lakemirror.usecases.ports import Ports
+from lakemirror.usecases.status import status as status_of
 from tests.iceberg_files import commit, entry, manifest_file
 from tests.lake import ORDERS, Lake, path_of, rows
 
@@ -24,6 +29,7 @@ KEYS = {
     "backlog_bytes": None,
     "level": None,
     "markers": {"ready", "in_progress"},
+    "problem": {"kind", "op", "subject", "message", "hint"},
 }
 
 
@@ -115,6 +121,7 @@ def test_in_step(lake: Lake) -> None:
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [1], "in_progress": []},
+        "problem": None,
     }
     assert document["mirror"]["visible_at"].endswith("Z")
     assert not result.is_behind
@@ -195,6 +202,57 @@ def test_unreachable_source(lake: Lake, loss: str) -> None:
     document = told(result := status(lake, moment))
     assert document["source"]["state"] == "unreachable"
     assert (document["mirror"]["version"], document["lag_s"], result.is_behind) == (1, None, True)
+    assert document["problem"]["kind"] == ("transient" if loss == "metadata" else "permanent")
+
+
+@pytest.mark.parametrize("damage", ["cut", "no json object", "no time", "a time that is none", "a broken log"])
+def test_damaged_source_metadata_is_a_problem_of_a_source_that_was_reached(lake: Lake, damage: str) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    moment = now(lake)
+    orders.refresh().append(rows(1, 3))
+    file = path_of(orders.metadata_location)
+    whole = json.loads(file.read_text())
+    altered = {
+        "no json object": [],
+        "no time": {key: value for key, value in whole.items() if key != "last-updated-ms"},
+        "a time that is none": {**whole, "last-updated-ms": "noon"},
+        "a broken log": {**whole, "snapshot-log": [3]},
+    }
+    file.write_text(file.read_text()[:100] if damage == "cut" else json.dumps(altered[damage]))
+    document = told(result := status(lake, moment))
+    assert document["source"]["state"] == "ok"
+    assert (document["mirror"]["version"], document["lag_s"], result.is_behind) == (1, None, True)
+    assert document["problem"]["kind"] == "permanent"
+    assert document["problem"]["subject"].endswith(file.name)
+
+
+def test_a_table_that_is_not_supported_any_more_says_so(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh().append(rows(1, 3))
+    file = path_of(orders.metadata_location)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format-version": 3, "next-row-id": 4}))
+    document = told(result := status(lake))
+    assert (document["source"]["state"], document["backlog_files"], result.is_behind) == ("ok", None, True)
+    assert "format version 3 is not supported" in document["problem"]["message"]
+
+
+@pytest.mark.parametrize("family", [TransientError, SourceVanishedError])
+def test_a_source_that_fails_while_the_backlog_is_planned(lake: Lake, family: type[TransientError]) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    orders.refresh().append(rows(1, 3))
+
+    def backlog() -> PlanResult:
+        raise family("read manifest", "s3://lake/m.avro", "timed out", "run again")
+
+    document = told(result := status_of(ORDERS, Ports(load_config(lake.config_path)), now(lake), backlog))
+    assert (document["source"]["state"], document["backlog_files"], result.is_behind) == ("ok", None, True)
+    assert (document["problem"]["kind"], document["problem"]["message"]) == ("transient", "timed out")
 
 
 def test_foreign_mirror(lake: Lake) -> None:
@@ -251,3 +309,4 @@ def test_a_backlog_that_cannot_be_planned_is_unknown(lake: Lake) -> None:
     commit(orders, 77, [made])
     document = told(result := status(lake))
     assert (document["backlog_files"], document["backlog_bytes"], result.is_behind) == (None, None, True)
+    assert "s3://unknown/x.parquet" in str(document["problem"])

@@ -142,6 +142,8 @@ def for_mirror(
                 for entry in source[section]
                 if entry["snapshot-id"] in kept
             ]
+    if "schemas" in source:
+        mirror["schemas"] = [_without_paths(schema, paths, left_out) for schema in source["schemas"]]
     mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, left_out)
     data = json.dumps(mirror, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
     return MirrorMetadata(data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(left_out))
@@ -158,6 +160,21 @@ def _snapshot(snapshot: Json, paths: PrefixMap, left_out: list[str]) -> Json:
     return {**mapped, "summary": summary} if "summary" in snapshot else mapped
 
 
+def _without_paths(part: Any, paths: PrefixMap, left_out: list[str]) -> Any:
+    """A schema without comments (`doc`) that hold a source path; all else as it is."""
+    if isinstance(part, list):
+        return [_without_paths(one, paths, left_out) for one in part]
+    if not isinstance(part, dict):
+        return part
+    kept = {}
+    for key, value in part.items():
+        if key == "doc" and isinstance(value, str) and paths.mentions_source(value):
+            left_out.append(f"comment of column {part.get('name')}: it holds a source path")
+        else:
+            kept[key] = _without_paths(value, paths, left_out)
+    return kept
+
+
 def _refs(source: Json, head: int | None, kept: set[int]) -> Json:
     named = {name: ref for name, ref in refs(source).items() if ref["snapshot-id"] in kept}
     if head is None:
@@ -168,8 +185,16 @@ def _refs(source: Json, head: int | None, kept: set[int]) -> Json:
 
 
 def _snapshot_log(source: Json, head: int | None, kept: set[int]) -> list[Json]:
-    """The part of the source's log that tells of retained snapshots, ending at the head."""
-    log = [entry for entry in source.get("snapshot-log") or () if entry["snapshot-id"] in kept]
+    """The end of the source's log that tells of retained snapshots without a gap, up to the head.
+
+    What lies before a snapshot that is left out is dropped: a query AS OF a time in the gap would find the wrong one.
+    """
+    log: list[Json] = []
+    for entry in source.get("snapshot-log") or ():
+        if entry["snapshot-id"] in kept:
+            log.append(entry)
+        else:
+            log.clear()
     while log and log[-1]["snapshot-id"] != head:
         log.pop()
     if not log and head is not None:

@@ -49,7 +49,7 @@ def _rewrite(source: pq.ParquetFile, uri: str, paths: PrefixMap) -> RewrittenDel
     if not seen:
         raise PermanentError("read position deletes", uri, "the file deletes nothing", "the source's file is damaged")
     targets = [seen[path] for path in sorted(seen)]
-    if targets != sorted(targets):
+    if targets != sorted(targets) or len({*targets}) < len(targets):  # other order, or two spellings of one file
         groups = _sorted(groups, column)
     with pq.ParquetWriter(out, source.schema_arrow, compression=_codec_name(codec), store_schema=False) as writer:
         for table in groups:

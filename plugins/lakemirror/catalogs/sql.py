@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.exc import DBAPIError
 
+ATTEMPTS = 5
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _HEAD = f"SELECT metadata_location FROM iceberg_tables WHERE {_WHERE}"
 _SWAP = (
@@ -145,14 +146,15 @@ class SqlCatalog:
         uri = self._properties["uri"]
         if uri.startswith("sqlite:///"):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        for attempt in (1, 2):  # the first may lose against another follower that makes the same; then it is there
+        # an attempt may lose against another follower that makes the same tables or namespace; then they are there
+        for attempt in range(1, ATTEMPTS + 1):
             catalog = None
             try:
                 catalog = PyicebergCatalog(self._name, **self._properties)
                 catalog.create_namespace_if_not_exists(table.namespace)
                 return
             except DBAPIError as err:
-                if attempt == 2:
+                if attempt == ATTEMPTS:
                     raise self._explained("register", str(table), err) from err
             finally:
                 if catalog is not None:

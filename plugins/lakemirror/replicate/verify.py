@@ -150,5 +150,5 @@ def _check_bytes(store: ObjectStore, item: Item) -> None:
             "verify",
             item["target"],
             f"its crc32c is wrong (want {item['crc32c']:08x}, got {got:08x})",
-            "it was altered",
+            "it was altered: find out by whom; delete it, and the ledger of this plan, and run again",
         )

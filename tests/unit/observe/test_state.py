@@ -63,7 +63,14 @@ def test_trouble_is_transient(tmp_path: Path) -> None:
     holder.close()
 
 
-@pytest.mark.parametrize("uri", ["sqlite:////proc/nowhere/state.db", "nosuchdialect://u:secret@h/d", "no uri: secret"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite:////proc/nowhere/state.db",
+        "nosuchdialect://u:secret@h/d",  # pragma: allowlist secret
+        "no uri: secret",
+    ],
+)
 def test_any_other_trouble_is_told_without_the_uri(uri: str) -> None:
     with pytest.raises(LakemirrorError, match="state database") as caught:
         StateDatabase(uri).record_visible(T, 1, 1, AT)

@@ -94,8 +94,8 @@ class Program:
 
 
 def environment() -> dict[str, str]:
-    """This project's programs first; and nothing of the caller's that could decide what is imported or run."""
-    unwanted = ("PYTHONPATH", "PYSPARK_PYTHON", "LAKEMIRROR_CONFIG")
+    """This project's programs first, and nothing of the caller's that decides what is imported, or how fast."""
+    unwanted = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYSPARK_PYTHON", "LAKEMIRROR_CONFIG")
     inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
     path = f"{BIN}{os.pathsep}{inherited.get('PATH', os.defpath)}"
     return {**inherited, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}

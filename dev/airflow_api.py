@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from typing import Any
+
+CONFLICT, SERVER_ERROR = 409, 500
+# on SQLite the server answers 500 while another of Airflow's processes holds the database
+TRIES = 8
+PAUSE_S = 1.0
 
 
 class Refused(Exception):
@@ -36,9 +43,18 @@ class AirflowApi:
         return self._call("POST", f"/api/v2{path}", body)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Starts a run now and returns its id; conf is checked against the DAG's Params by the server."""
-        body = {"logical_date": None, "conf": dict(conf or {})}
-        return str(self.post(f"/dags/{dag_id}/dagRuns", body)["dag_run_id"])
+        """Starts a run now and returns its id; conf is checked against the DAG's Params by the server.
+
+        The id is ours, so that a second try after a server error cannot start a second run.
+        """
+        run_id = f"manual__{uuid.uuid4()}"
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
+        try:
+            self.post(f"/dags/{dag_id}/dagRuns", body)
+        except Refused as err:
+            if err.status != CONFLICT:
+                raise
+        return run_id
 
     def dag_ids(self) -> list[str]:
         return sorted(dag["dag_id"] for dag in self.get("/dags", limit=1000)["dags"])
@@ -75,6 +91,13 @@ class AirflowApi:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         if self._token is None:
             self._token = str(self._send("POST", "/auth/token", self._login, None)["access_token"])
+        for _ in range(TRIES - 1):
+            try:
+                return self._send(method, path, body, self._token)
+            except Refused as err:
+                if err.status < SERVER_ERROR:
+                    raise
+            time.sleep(PAUSE_S)
         return self._send(method, path, body, self._token)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None, token: str | None) -> Any:

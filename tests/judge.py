@@ -9,14 +9,13 @@ The same session is the writer of the source tables in the end-to-end tests (see
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,24 +24,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dev.lake import Lake
+from tests.comparison import METADATA, Json, differing_metadata, differing_rows, plain
 from tests.duckdb_judge import DuckDbJudge
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars"
-POSITION_DELETES = 1  # the value of `content`
-PATH_COLUMN_OF_DELETES = "2147483546"  # the field id of the path column in a position delete file
 ROWS_OF_HEAD = "rows of main"
-SHOWN = 5  # differences of one kind that are spelled out
-
-# What the two sides must say alike about the head, but for paths.
-_METADATA = {
-    "files": "* EXCEPT (column_sizes, readable_metrics)",
-    "entries": "status, snapshot_id, sequence_number, file_sequence_number, data_file.file_path AS file_path",
-    "manifests": """content, path, length, partition_spec_id, added_snapshot_id, added_data_files_count,
-        existing_data_files_count, deleted_data_files_count, added_delete_files_count, existing_delete_files_count,
-        deleted_delete_files_count, partition_summaries""",
-    "refs": "*",
-}
+Said = dict[tuple[str, str], list[str]]  # by table and view: the rows, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,45 +112,40 @@ class Judge:
         assert jvm is not None
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, table.sql)
 
+    def metadata(self, table: TableOf) -> Json:
+        """The table's metadata as Iceberg understood it, written out again by Iceberg."""
+        jvm: Any = self.spark.sparkContext._jvm
+        current = self.java_table(table).operations().current()
+        found: Json = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
+        return found
+
     def differences(self, source: TableOf, *mirrors: TableOf, is_deep: bool = True) -> list[str]:
         """Everything in which a mirror is not the source, in words; empty if they agree.
 
-        Deep also looks at every snapshot that the mirrors retain, and at all that the metadata says; otherwise it is
-        rows of the head, branches, tags, and the live files.
+        Deep also looks at every snapshot that the mirrors retain, and at all that the metadata says of files;
+        otherwise it is rows of the head, branches, tags, and the live files.
         """
-        ours = self.java_table(source)
+        ours = self.metadata(source)
+        theirs = {mirror: self.metadata(mirror) for mirror in mirrors}
+        views = {mirror: _views(metadata, is_deep=is_deep) for mirror, metadata in theirs.items()}
+        everything = {what: view for per_mirror in views.values() for what, view in per_mirror.items()}
+        said: Said = {}
+        # One query for everything, because starting a query costs more than reading these tables.
+        for name, what, row in self.spark.sql(_query({source: everything, **views})).collect():
+            said.setdefault((name, what), []).append(row)
         found = []
-        for mirror in mirrors:
-            found += [f"{mirror.sql}: {one}" for one in _differing_state(ours, self.java_table(mirror))]
-        return [*found, *self._differing_content(source, ours, mirrors, is_deep=is_deep)]
-
-    def _differing_content(
-        self, source: TableOf, ours: Any, mirrors: Sequence[TableOf], *, is_deep: bool
-    ) -> Iterator[str]:
-        """One query for everything, because starting a query costs more than reading these tables."""
-        views = {mirror: _views(self.java_table(mirror), is_deep=is_deep) for mirror in mirrors}
-        wanted = {source: {what: view for per_mirror in views.values() for what, view in per_mirror.items()}, **views}
-        there: dict[tuple[str, str], list[str]] = {}
-        for name, what, row in self.spark.sql(_query(wanted)).collect():
-            there.setdefault((name, what), []).append(row)
-        for mirror in mirrors:
-            roots = {_plain(ours.location()): _plain(self.java_table(mirror).location())}
+        for mirror, metadata in theirs.items():
+            roots = {plain(ours["location"]): plain(metadata["location"])}
+            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, roots)]
             for what in views[mirror]:
-                ours_say, theirs_say = (there.get((table.sql, what), []) for table in (source, mirror))
-                want = Counter(_mapped(what, row, roots) for row in ours_say)
-                got = Counter(_mapped(what, row, {}) for row in theirs_say)
-                for row in itertools.islice((want - got).elements(), SHOWN):
-                    yield f"{mirror.sql}: {what}: only in the source: {row}"
-                for row in itertools.islice((got - want).elements(), SHOWN):
-                    yield f"{mirror.sql}: {what}: only in the mirror: {row}"
-                for row in theirs_say:
-                    yield from _differs_from_disk(what, row)
-            if ours.currentSnapshot() is not None:
-                want_counts = (len(there.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
-                got_counts = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)
-                if got_counts != want_counts:
-                    names = "rows, only in source, in mirror"
-                    yield f"{mirror.sql}: DuckDB ({names}): want {want_counts}, got {got_counts}"
+                ours_say, theirs_say = (said.get((table.sql, what), []) for table in (source, mirror))
+                found += [f"{mirror.sql}: {what}: {one}" for one in differing_rows(what, ours_say, theirs_say, roots)]
+            if _has_snapshot(metadata):
+                want = (len(said.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
+                got = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)
+                names = "rows, only in source, in mirror"
+                found += [f"{mirror.sql}: DuckDB ({names}): want {want}, got {got}"] if got != want else []
+        return found
 
     def rows(self, table: TableOf, version: int | str | None = None) -> Counter[str]:
         """All rows at the head or at a version, each as JSON."""
@@ -180,14 +163,18 @@ class Judge:
 _JSON_OF_ALL = "to_json(struct(*), map('ignoreNullFields', 'false'))"
 
 
-def _views(table: Any, *, is_deep: bool) -> dict[str, str]:
-    """What to read of a mirror, as the part of a query after the table's name."""
+def _has_snapshot(metadata: Json) -> bool:
+    return metadata.get("current-snapshot-id") not in (None, -1)
+
+
+def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:
+    """What to read of a table, as the part of a query after its name."""
     views = {ROWS_OF_HEAD: ""}
-    views |= {f"rows of {name}": f" VERSION AS OF '{name}'" for name in table.refs() if name != "main"}
-    if table.currentSnapshot() is not None:
-        views |= {what: f".{what}" for what in _METADATA if is_deep or what == "files"}
+    views |= {f"rows of {name}": f" VERSION AS OF '{name}'" for name in metadata["refs"] if name != "main"}
+    if _has_snapshot(metadata):
+        views |= {what: f".{what}" for what in METADATA if is_deep or what == "files"}
     if is_deep:
-        ids = [snapshot.snapshotId() for snapshot in table.snapshots()]
+        ids = [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
         views |= {f"rows of snapshot {one}": f" VERSION AS OF {one}" for one in ids}
     return views
 
@@ -196,70 +183,9 @@ def _query(wanted: Mapping[TableOf, Mapping[str, str]]) -> str:
     parts = []
     for table, views in wanted.items():
         for what, view in views.items():
-            inner = f"SELECT {_METADATA.get(what, '*')} FROM {table.sql}{view}"
+            inner = f"SELECT {METADATA.get(what, '*')} FROM {table.sql}{view}"
             parts.append(f"SELECT '{table.sql}' AS name, '{what}' AS what, {_JSON_OF_ALL} AS row FROM ({inner})")
     return " UNION ALL ".join(parts)
-
-
-def _differing_state(ours: Any, theirs: Any) -> Iterator[str]:
-    """What the tables say of themselves: schemas, specs, orders, refs, and snapshots but for their paths."""
-    for what in ("schema", "schemas", "spec", "specs", "sortOrder", "uuid"):
-        want, got = (str(getattr(table, what)().toString()) for table in (ours, theirs))
-        if want != got:
-            yield f"{what}: want {want}, got {got}"
-    want_refs, got_refs = ({name: str(table.refs()[name]) for name in sorted(table.refs())} for table in (ours, theirs))
-    if want_refs != got_refs:
-        yield f"refs: want {want_refs}, got {got_refs}"
-    there = {snapshot.snapshotId(): _facts(snapshot) for snapshot in ours.snapshots()}
-    for snapshot in theirs.snapshots():
-        if there.get(snapshot.snapshotId()) != _facts(snapshot):
-            yield f"snapshot: want {there.get(snapshot.snapshotId())}, got {_facts(snapshot)}"
-
-
-def _facts(snapshot: Any) -> str:
-    facts = (snapshot.sequenceNumber(), snapshot.parentId(), snapshot.timestampMillis(), snapshot.operation())
-    return f"{snapshot.snapshotId()} {facts} schema {snapshot.schemaId()} {sorted(dict(snapshot.summary()).items())}"
-
-
-def _mapped(what: str, row: str, roots: Mapping[str, str]) -> str:
-    """A row of a metadata table with paths as the mirror must have them, and without what follows from paths."""
-    if what not in _METADATA:
-        return row
-    fields = json.loads(row)
-    for name in ("file_path", "path", "referenced_data_file"):
-        if fields.get(name) is not None:
-            fields[name] = _moved(_plain(fields[name]), roots)
-    if what == "manifests":
-        del fields["length"]
-    if what == "files" and fields["content"] == POSITION_DELETES:
-        del fields["file_size_in_bytes"], fields["split_offsets"]
-        for name in ("lower_bounds", "upper_bounds"):
-            (fields[name] or {}).pop(PATH_COLUMN_OF_DELETES, None)
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False)
-
-
-def _differs_from_disk(what: str, row: str) -> Iterator[str]:
-    """Sizes that the mirror's metadata claims, held against the objects: readers trust them."""
-    if what not in ("files", "manifests"):
-        return
-    fields = json.loads(row)
-    names = ("path", "length") if what == "manifests" else ("file_path", "file_size_in_bytes")
-    path, want = _plain(fields[names[0]]), fields[names[1]]
-    got = os.path.getsize(path) if os.path.exists(path) else None
-    if got != want:
-        yield f"{what}: the metadata says that {path} has {want} bytes, it has {got}"
-
-
-def _moved(path: str, roots: Mapping[str, str]) -> str:
-    for ours, theirs in sorted(roots.items(), key=lambda root: -len(root[0])):
-        if path.startswith(f"{ours}/"):
-            return theirs + path[len(ours) :]
-    return path
-
-
-def _plain(uri: str) -> str:
-    """`file:/x`, `file:///x` and `/x` are one place."""
-    return "/" + uri.removeprefix("file:").lstrip("/")
 
 
 def _start_spark(scratch: Path) -> SparkSession:

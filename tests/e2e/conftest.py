@@ -1,10 +1,13 @@
-"""Marks all that is here as end to end, and as a starter of JVMs."""
+"""Marks all that is here as end to end, and as a starter of JVMs; and the fixture that several modules use."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.history import History, start_history
+from tests.judge import Judge
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,3 +17,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             # PySpark leaves the sockets of its collects to the garbage collector
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture
+def history(judge: Judge, tmp_path: Path) -> History:
+    return start_history(judge, tmp_path)

@@ -34,7 +34,7 @@ def test_a_row_that_differs_is_found(judge: Judge, tmp_path: Path) -> None:
         'rows of main: only in the source: {"id":2}',
         'rows of main: only in the mirror: {"id":1}',
         "rows of first: only in the source",
-        "refs: want {'first'",
+        "refs: want {",
         "files: the metadata says that",
         "DuckDB (rows, only in source, in mirror): want (3, 0, 0), got (3, 2, 2)",
     ):

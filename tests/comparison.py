@@ -1,0 +1,115 @@
+"""What the judge holds against each other: two tables' metadata, and rows that two engines read, paths apart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Json = dict[str, Any]
+
+SHOWN = 5  # differences of one kind that are spelled out
+POSITION_DELETES = 1  # the value of `content`
+PATH_COLUMN_OF_DELETES = "2147483546"  # the field id of the path column in a position delete file
+
+# What the metadata tables must say alike about the head, but for paths: the columns of each.
+METADATA = {
+    "files": "* EXCEPT (column_sizes, readable_metrics)",
+    "entries": "status, snapshot_id, sequence_number, file_sequence_number, data_file.file_path AS file_path",
+    "manifests": """content, path, length, partition_spec_id, added_snapshot_id, added_data_files_count,
+        existing_data_files_count, deleted_data_files_count, added_delete_files_count, existing_delete_files_count,
+        deleted_delete_files_count, partition_summaries""",
+    "refs": "*",
+}
+# What the two metadata.json must say alike.
+SAME = (
+    "format-version",
+    "table-uuid",
+    "last-sequence-number",
+    "last-column-id",
+    "current-schema-id",
+    "schemas",
+    "default-spec-id",
+    "partition-specs",
+    "last-partition-id",
+    "default-sort-order-id",
+    "sort-orders",
+    "current-snapshot-id",
+    "refs",
+)
+
+
+def differing_metadata(ours: Json, theirs: Json, roots: Mapping[str, str]) -> Iterator[str]:
+    """What the tables say of themselves; of snapshots and statistics, as much as the mirror retains."""
+    for what in SAME:
+        if ours.get(what) != theirs.get(what):
+            yield f"{what}: want {ours.get(what)}, got {theirs.get(what)}"
+    retained = {snapshot["snapshot-id"] for snapshot in theirs["snapshots"]}
+    for section, path in (
+        ("snapshots", "manifest-list"),
+        ("statistics", "statistics-path"),
+        ("partition-statistics", "statistics-path"),
+    ):
+        kept = [entry for entry in ours.get(section, ()) if entry["snapshot-id"] in retained]
+        want = [{**entry, path: _moved(plain(entry[path]), roots)} for entry in kept]
+        got = [{**entry, path: plain(entry[path])} for entry in theirs.get(section, ())]
+        if want != got:
+            yield f"{section}: want {want}, got {got}"
+        for entry in got:
+            if not os.path.exists(entry[path]):
+                yield f"{section}: {entry[path]} is not there"
+
+
+def differing_rows(what: str, ours: list[str], theirs: list[str], roots: Mapping[str, str]) -> Iterator[str]:
+    want = Counter(_mapped(what, row, roots) for row in ours)
+    got = Counter(_mapped(what, row, {}) for row in theirs)
+    for row in itertools.islice((want - got).elements(), SHOWN):
+        yield f"only in the source: {row}"
+    for row in itertools.islice((got - want).elements(), SHOWN):
+        yield f"only in the mirror: {row}"
+    for row in theirs:
+        yield from _differs_from_disk(what, row)
+
+
+def _mapped(what: str, row: str, roots: Mapping[str, str]) -> str:
+    """A row of a metadata table with paths as the mirror must have them, and without what follows from paths."""
+    if what not in METADATA:
+        return row
+    fields = json.loads(row)
+    for name in ("file_path", "path", "referenced_data_file"):
+        if fields.get(name) is not None:
+            fields[name] = _moved(plain(fields[name]), roots)
+    if what == "manifests":
+        del fields["length"]
+    if what == "files" and fields["content"] == POSITION_DELETES:
+        del fields["file_size_in_bytes"], fields["split_offsets"]
+        for name in ("lower_bounds", "upper_bounds"):
+            (fields[name] or {}).pop(PATH_COLUMN_OF_DELETES, None)
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False)
+
+
+def _differs_from_disk(what: str, row: str) -> Iterator[str]:
+    """Sizes that the mirror's metadata claims, held against the objects: readers trust them."""
+    if what not in ("files", "manifests"):
+        return
+    fields = json.loads(row)
+    names = ("path", "length") if what == "manifests" else ("file_path", "file_size_in_bytes")
+    path, want = plain(fields[names[0]]), fields[names[1]]
+    got = os.path.getsize(path) if os.path.exists(path) else None
+    if got != want:
+        yield f"the metadata says that {path} has {want} bytes, it has {got}"
+
+
+def _moved(path: str, roots: Mapping[str, str]) -> str:
+    for ours, theirs in sorted(roots.items(), key=lambda root: -len(root[0])):
+        if path.startswith(f"{ours}/"):
+            return theirs + path[len(ours) :]
+    return path
+
+
+def plain(uri: str) -> str:
+    """`file:/x`, `file:///x` and `/x` are one place."""
+    return "/" + uri.removeprefix("file:").lstrip("/")

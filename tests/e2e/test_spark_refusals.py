@@ -1,0 +1,75 @@
+"""Tables that Spark writes and that cannot be mirrored, in both lanes: told by name, and the mirror is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, UnsupportedError
+from tests.e2e.history import COLUMNS, History, numbers
+from tests.e2e.installation import objects
+
+
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_a_format_version_that_cannot_be_mirrored(history: History, version: str) -> None:
+    history.create(COLUMNS, **{"format-version": version})
+    history.insert(numbers(0, 10))
+    for installation in history.lanes.values():
+        with pytest.raises(UnsupportedError, match=f"db.t.*format version {version} is not supported"):
+            installation.sync(history.name)
+        assert objects(installation.mirror.folder / "warehouse") == {}
+        assert installation.theirs(history.name).metadata_uri is None
+
+
+def test_a_table_that_grows_beyond_what_can_be_mirrored(history: History) -> None:
+    history.create(COLUMNS)
+    history.insert(numbers(0, 10))
+    history.check("v2", is_deep=True)
+    before = {
+        lane: (one.theirs(history.name).metadata_uri, objects(one.mirror.folder / "warehouse"))
+        for lane, one in history.lanes.items()
+    }
+    history.sql(f"ALTER TABLE {history.t} SET TBLPROPERTIES ('format-version' = '3')")
+    history.insert(numbers(10, 20))
+    for lane, installation in history.lanes.items():
+        with pytest.raises(UnsupportedError, match=r"db.t.*format version 3 is not supported"):
+            installation.sync(history.name)
+        after = installation.theirs(history.name).metadata_uri, objects(installation.mirror.folder / "warehouse")
+        assert after == before[lane]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "damage", "error", "said"),
+    [
+        ("data/dt=2026-01-02/*.parquet", Path.unlink, SourceVanishedError, "the source file is gone"),
+        (
+            "data/dt=2026-01-02/*.parquet",
+            lambda path: path.write_bytes(b"PAR1"),
+            PermanentError,
+            "its size is not what",
+        ),
+        ("metadata/*-m0.avro", lambda path: path.write_bytes(path.read_bytes()[:-40]), PermanentError, "read manifest"),
+    ],
+    ids=["a file that vanished", "a file of another size", "a manifest that was cut"],
+)
+def test_a_source_that_is_damaged(
+    history: History, damaged: str, damage: Callable[[Path], object], error: type[LakemirrorError], said: str
+) -> None:
+    """What a task meets on an executor is told by its own name; the mirror keeps the version it has."""
+    history.create(COLUMNS, partitioned_by="dt")
+    history.insert(numbers(0, 10))
+    history.check("a sound version", is_deep=True)
+    rows = history.judge.rows(history.table)
+    before = {*history.source.folder.rglob(damaged)}
+    history.insert(numbers(10, 20))
+    (victim,) = {*history.source.folder.rglob(damaged)} - before
+    damage(victim)
+    for installation in history.lanes.values():
+        with pytest.raises(error, match=said) as raised:
+            installation.sync(history.name)
+        assert type(raised.value) is error
+        assert raised.value.subject.endswith(victim.name)
+        assert [path.name for path in installation.folder(history.name).glob("_ready/*")] == ["v1.ready.json"]
+        assert history.judge.rows(installation.theirs(history.name)) == rows

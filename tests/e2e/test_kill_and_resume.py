@@ -23,7 +23,7 @@ from tests.e2e.installation import Installation, objects
 from tests.e2e.processes import SMALL_JVM, Program, spark_submit, until
 from tests.judge import ROOT, Judge, TableOf
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 NAME = "db.t"
 TABLE = TableRef.parse(NAME)

@@ -1,7 +1,7 @@
 """Spark job: what must be copied to get from the mirror's newest version to the planned one.
 
-Reads only manifests that changed; writes the plan as Parquet segments below the plan URI. Run again, it writes the
-same plan.
+Reads only manifests that changed; writes the plan as Parquet segments below the plan URI, and nothing at all if the
+table is refused. Run again, it writes the same plan.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> job.JobArgs:
-    return job.parse_args(argv, __doc__)
+    return job.parse_args(argv, __doc__, needs_source=True)
 
 
 def run(spark: SparkSession, args: job.JobArgs) -> PlanResult:
     with closing(App.load(args.config)) as app:
-        return app.plan_diff(args.table, args.plan_uri, SparkEngine(spark))
+        return app.plan_diff(args.table, args.plan_uri, str(args.source_name), SparkEngine(spark))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

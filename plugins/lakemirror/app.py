@@ -115,14 +115,11 @@ class App:
     def detect(
         self, table: TableRef, *, target_snapshot_id: int | None = None, progress: Progress | None = None
     ) -> Detected:
-        """Is there anything to do, and by which lane; for the Spark lane the change is saved for the stages."""
-        from lakemirror.replicate.detect import Unchanged
-
+        """Is there anything to do, by which lane, and under which name later stages will find the plan."""
         run = self._run(table, progress)
         found = run.detect(target_snapshot_id)
         self._runs[table] = run, found
-        plan_uri = run.save(found) if not isinstance(found, Unchanged) and found.lane == "spark" else None
-        return run.detected(found, plan_uri)
+        return run.detected(found)
 
     def mirror(
         self,
@@ -148,8 +145,11 @@ class App:
             found, (engine or self.spark_engine()) if found.lane == "spark" else None, full_verify=full_verify
         )
 
-    def plan_diff(self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None) -> PlanResult:
-        return self._run(table, progress).plan_stage(plan_uri, engine)
+    def plan_diff(
+        self, table: TableRef, plan_uri: str, source_name: str, engine: Engine, progress: Progress | None = None
+    ) -> PlanResult:
+        """The plan of the change that `detect` named by `plan_uri` and `source_name`."""
+        return self._run(table, progress).plan_stage(plan_uri, source_name, engine)
 
     def copy_objects(
         self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None

@@ -27,6 +27,7 @@ from tests.dags.conftest import write_config
 
 ORDERS = TableRef.parse("sales.orders")
 PLAN_URI = "file:///m/sales/orders/_plan/p8"
+SOURCE_NAME = "s3://onprem/orders/metadata/9.json"
 MIRROR_TASKS = ["detect_change", "plan_diff", "copy_objects", "rewrite_metadata", "publish_version"]
 
 
@@ -73,7 +74,8 @@ def _run(dag: DAG, conf: dict[str, Any] | None = None) -> Ran:
 
 
 def _detected(lane: Lane) -> Detected:
-    return Detected(ORDERS, lane, 7, 8, 42, files_at_most=3, plan_uri=None if lane == "none" else PLAN_URI)
+    plan_uri = None if lane == "none" else PLAN_URI
+    return Detected(ORDERS, lane, 7, 8, 42, files_at_most=3, plan_uri=plan_uri, source_name=SOURCE_NAME)
 
 
 def _published(lane: Lane) -> MirrorResult:
@@ -104,12 +106,16 @@ def test_a_large_change_goes_through_every_task_and_emits_at_the_end(app: MagicM
     submitted: list[tuple[str, str]] = []
 
     def submit(task: SparkJobOperator, context: Any) -> None:
-        submitted.append((task.task_id, task.plan_uri))
+        submitted.append((task.task_id, task.plan_uri, task.source_name))
 
     with patch.object(SparkJobOperator, "execute", autospec=True, side_effect=submit):
         ran = _run(dags["mirror__sales__orders"], {"full_verify": True})
     assert ran == Ran("success", dict.fromkeys(MIRROR_TASKS, "success"), [READY])
-    assert submitted == [(name, PLAN_URI) for name in ("plan_diff", "copy_objects", "rewrite_metadata")]
+    assert submitted == [
+        ("plan_diff", PLAN_URI, SOURCE_NAME),
+        ("copy_objects", PLAN_URI, None),
+        ("rewrite_metadata", PLAN_URI, None),
+    ]
     app.publish.assert_called_once_with(ORDERS, PLAN_URI, full_verify=True)
 
 

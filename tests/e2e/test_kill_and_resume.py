@@ -118,6 +118,8 @@ def test_every_spark_stage(scene: Scene, chance: random.Random) -> None:
     for stage, has_begun in signs(scene.mirror).items():
         result = scene.scratch / f"{stage}.json"
         arguments = ["--config", str(scene.installation.config), "--table", NAME, "--plan-uri", plan_uri]
+        if stage == "plan_diff":
+            arguments += ["--source-name", str(detected.source_name)]
         command = spark_submit(stage, conf, *arguments, "--result-uri", result.as_uri())
         log = scene.scratch / f"{stage}.log"
         with Program(command, log, cwd=scene.scratch) as job:

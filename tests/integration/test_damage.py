@@ -151,10 +151,11 @@ def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str) -> 
         lake.config_path.read_text().replace("defaults: {}", "defaults: {small_change_files: 0}")
     )
     scene = Scene(lake)
-    engine, uri = LocalEngine(2), lake.app().detect(ORDERS).plan_uri
+    engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+    uri = detected.plan_uri
     assert uri is not None
     steps: dict[str, Callable[[], object]] = {
-        "plan": lambda: lake.app().plan_diff(ORDERS, uri, engine),
+        "plan": lambda: lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine),
         "copy": lambda: lake.app().copy_objects(ORDERS, uri, engine),
         "rewrite": lambda: lake.app().rewrite_metadata(ORDERS, uri, engine),
         "publish": lambda: lake.app().publish(ORDERS, uri),

@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
 
 from lakemirror.errors import PermanentError
+from lakemirror.replicate.stage import LocalEngine
 from tests.iceberg_files import DELETED, commit, data_files, delete_positions, entry, manifest_file, manifests_of, write
 from tests.integration.looking import check_whole, look
 from tests.lake import ORDERS, Lake, path_of, rows
@@ -78,13 +79,20 @@ def test_a_further_root_works_end_to_end(tmp_path: Path) -> None:
     )
 
 
+def plan_in_stages(lake: Lake) -> None:
+    """As the tasks of Airflow do it for a large change: detect here, plan in another process."""
+    detected = lake.app().detect(ORDERS)
+    lake.app().plan_diff(ORDERS, str(detected.plan_uri), str(detected.source_name), LocalEngine(1))
+
+
 def refused(lake: Lake, says: str, subject: str) -> None:
-    """The run stops with this error; the mirror has no object more, and its head is where it was."""
+    """The run stops with this error, in either lane; the mirror has no object more, and its head is where it was."""
     before, head = lake.mirror_objects(), lake.mirror_head()
-    with pytest.raises(PermanentError, match=says) as caught:
-        lake.mirror()
-    assert subject in caught.value.subject
-    assert lake.mirror_objects() == before
+    for run in (lake.mirror, lambda: plan_in_stages(lake)):
+        with pytest.raises(PermanentError, match=says) as caught:
+            run()
+        assert subject in caught.value.subject
+        assert lake.mirror_objects() == before
     lake.follow()
     assert lake.mirror_head() == head
 

@@ -91,9 +91,10 @@ def test_a_version_that_is_not_whole_is_not_published(tmp_path_factory: pytest.T
     orders.append(rows(3))
     delete_positions(orders, [(data_files(orders)[0], 1)])
     engine, app = LocalEngine(2), lake.app()
-    uri = app.detect(ORDERS).plan_uri
+    detected = app.detect(ORDERS)
+    uri = detected.plan_uri
     assert uri is not None
-    app.plan_diff(ORDERS, uri, engine)
+    app.plan_diff(ORDERS, uri, str(detected.source_name), engine)
     app.copy_objects(ORDERS, uri, engine)
     app.rewrite_metadata(ORDERS, uri, engine)
     found = [*(lake.mirror_folder / "shop/orders").rglob("*.parquet"), *lake.mirror_folder.rglob("*-m0.avro")]

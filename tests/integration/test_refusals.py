@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import LakemirrorError, PermanentError, UnsupportedError
+from lakemirror.replicate.stage import LocalEngine
 from tests.iceberg_files import POSITION_DELETES, commit, entry, manifest_file, manifests_of
 from tests.lake import ORDERS, Lake, path_of, rows
 
@@ -68,9 +69,12 @@ def test_files_of_unsupported_kinds(lake: Lake, fields: dict[str, Any], says: st
     made = manifest_file(orders, [added], 77, deletes="content" in fields)
     commit(orders, 77, [*manifests_of(orders), made])
     before = lake.mirror_objects()
-    with pytest.raises(UnsupportedError, match=says):
-        lake.mirror()
-    assert lake.mirror_objects() == before
+    detected = lake.app().detect(ORDERS)
+    names = str(detected.plan_uri), str(detected.source_name)
+    for run in (lake.mirror, lambda: lake.app().plan_diff(ORDERS, *names, LocalEngine(1))):
+        with pytest.raises(UnsupportedError, match=says):
+            run()
+        assert lake.mirror_objects() == before
 
 
 def test_an_avro_codec_of_tomorrow(lake: Lake) -> None:

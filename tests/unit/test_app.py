@@ -116,7 +116,8 @@ def test_mirror_goes_on_from_what_detect_found(tmp_path: Path) -> None:
     orders.append(rows(3))
     app = lake.app()
     detected = app.detect(ORDERS)
-    assert (detected.lane, detected.version, detected.plan_uri, detected.files_at_most) == ("task", 1, None, 1)
+    assert (detected.lane, detected.version, detected.files_at_most) == ("task", 1, 1)
+    assert lake.mirror_objects() == {}
     orders.append(rows(3, 3))
     assert app.mirror(ORDERS, detected=detected).snapshot_id == detected.snapshot_id
     assert app.detect(ORDERS).version == 2
@@ -166,9 +167,10 @@ def test_stages_one_by_one_in_processes_that_share_the_bucket_only(tmp_path: Pat
     lake = Lake(tmp_path, defaults={"small_change_files": 0})
     lake.create().append(rows(3))
     engine = LocalEngine(2)
-    uri = lake.app().detect(ORDERS).plan_uri
+    detected = lake.app().detect(ORDERS)
+    uri = detected.plan_uri
     assert uri is not None
-    plan = lake.app().plan_diff(ORDERS, uri, engine)
+    plan = lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
     copied = lake.app().copy_objects(ORDERS, uri, engine)
     rewritten = lake.app().rewrite_metadata(ORDERS, uri, engine)
     result = lake.app().publish(ORDERS, uri)
@@ -184,11 +186,12 @@ def test_a_stage_before_its_time_says_what_is_missing(tmp_path: Path, stage: str
     lake = Lake(tmp_path, defaults={"small_change_files": 0})
     lake.create().append(rows(3))
     app = lake.app()
-    uri = app.detect(ORDERS).plan_uri
+    detected = app.detect(ORDERS)
+    uri = detected.plan_uri
     assert uri is not None
     with pytest.raises(PermanentError, match="run plan_diff first"):
         getattr(app, stage)(ORDERS, uri, *([] if stage == "publish" else [LocalEngine(1)]))
-    app.plan_diff(ORDERS, uri, LocalEngine(1))
+    app.plan_diff(ORDERS, uri, str(detected.source_name), LocalEngine(1))
     app.copy_objects(ORDERS, uri, LocalEngine(1))
     with pytest.raises(PermanentError, match="run rewrite_metadata first"):
         app.publish(ORDERS, uri)
@@ -274,9 +277,10 @@ def test_the_way_out_that_operations_md_names_for_an_altered_object(tmp_path: Pa
     lake = Lake(tmp_path, defaults={"small_change_files": 0})
     lake.create().append(rows(3))
     engine = LocalEngine(1)
-    uri = lake.app().detect(ORDERS).plan_uri
+    detected = lake.app().detect(ORDERS)
+    uri = detected.plan_uri
     assert uri is not None
-    lake.app().plan_diff(ORDERS, uri, engine)
+    lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
     lake.app().copy_objects(ORDERS, uri, engine)
     lake.app().rewrite_metadata(ORDERS, uri, engine)
     folder = lake.mirror_folder / ORDERS.folder

@@ -41,6 +41,7 @@ from lakemirror.config.models import Config
 # fixed, so that every parse is the same; with catchup off it only has to lie in the past
 START_DATE = datetime(2025, 1, 1, tzinfo=UTC)
 PLAN_URI = "{{ ti.xcom_pull(task_ids='detect_change')['plan_uri'] }}"
+SOURCE_NAME = "{{ ti.xcom_pull(task_ids='detect_change')['source_name'] }}"
 
 Spec = TypeVar("Spec", MirrorDagSpec, FollowDagSpec, ResolveDagSpec)
 
@@ -92,11 +93,10 @@ def build_mirror_dag(spec: MirrorDagSpec, doc: str | None = None) -> DAG:
             DetectChangeOperator(task_id="detect_change", outlets=[assets.ready_alias(spec.table)], **common)
         ]
         for job in SPARK_JOBS:
+            names = {"plan_uri": PLAN_URI, **({"source_name": SOURCE_NAME} if job == "plan_diff" else {})}
             application = str(jobs_folder / f"{job}.py")
             tasks.append(
-                SparkJobOperator(
-                    task_id=job, application=application, conn_id=spec.spark_conn_id, plan_uri=PLAN_URI, **common
-                )
+                SparkJobOperator(task_id=job, application=application, conn_id=spec.spark_conn_id, **names, **common)
             )
         ready = [assets.ready_asset(spec.table)]
         tasks.append(PublishVersionOperator(task_id="publish_version", plan_uri=PLAN_URI, outlets=ready, **common))

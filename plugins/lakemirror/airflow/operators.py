@@ -58,7 +58,8 @@ class DetectChangeOperator(TableOperator, SkipMixin):
             if detected.lane == "none":
                 raise AirflowSkipException(detected.summary)
             if detected.lane == "spark":
-                return {"lane": detected.lane, "plan_uri": detected.plan_uri, "version": detected.version}
+                names = {"plan_uri": detected.plan_uri, "source_name": detected.source_name}
+                return {"lane": detected.lane, "version": detected.version, **names}
             result = app.mirror(table, detected=detected, full_verify=params.full_verify)
         self.report(result.report())
         if result.lane == "none":

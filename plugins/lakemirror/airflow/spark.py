@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -32,7 +31,13 @@ class SparkJobOperator(SparkSubmitOperator):
     so that the job reads the same configuration; the library goes to the executors as one archive.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "config_path", "plan_uri")
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "table",
+        "config_path",
+        "plan_uri",
+        "source_name",
+    )
     ui_color = "#fbe3d3"
 
     def __init__(
@@ -42,29 +47,31 @@ class SparkJobOperator(SparkSubmitOperator):
         conn_id: str,
         table: str,
         plan_uri: str,
+        source_name: str | None = None,
         config_path: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(application=application, conn_id=conn_id, deploy_mode="client", **kwargs)
         self.table = table
         self.plan_uri = plan_uri
+        self.source_name = source_name
         self.config_path = config_path
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
-        result_uri = self._result_uri(context)
         self._check_connection()
         with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakemirror-")))
+            result_uri = (folder / "result.json").as_uri()  # the driver runs on this machine
             with airflow_errors(is_plan_fixed=True):
                 app = stack.enter_context(LakemirrorHook(config_path=self.config_path).app())
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lakemirror-"))
-                self._prepare(app, result_uri, Path(folder))
+                self._prepare(app, result_uri, folder)
             try:
                 super().execute(context)
             except AirflowException as err:
                 raise self._failure(app, result_uri, err) from err
             result = self._read_result(app, result_uri)
         if result is None:
-            raise AirflowException(f"{self.table}: {self.task_id} ended without a result at {result_uri}")
+            raise AirflowException(f"{self.table}: {self.task_id} ended without a result")
         for line in result["report"]:
             self.log.info("%s", line)
         return {key: result[key] for key in BRIEF if key in result}
@@ -80,6 +87,7 @@ class SparkJobOperator(SparkSubmitOperator):
             *("--config", str(app.config.path)),
             *("--table", self.table),
             *("--plan-uri", self.plan_uri),
+            *(() if self.source_name is None else ("--source-name", self.source_name)),
             *("--result-uri", result_uri),
         ]
 
@@ -92,12 +100,6 @@ class SparkJobOperator(SparkSubmitOperator):
                 f"{self.table}: Spark connection {self._conn_id!r} cannot be loaded ({err}); "
                 f'define it, e.g. AIRFLOW_CONN_{self._conn_id.upper()}=\'{{"conn_type": "spark", "host": "local[*]"}}\''
             ) from err
-
-    def _result_uri(self, context: Context) -> str:
-        """Each try has its own file, so that no try is judged by what another one wrote."""
-        ti = context["ti"]
-        run = hashlib.sha256(str(ti.run_id).encode()).hexdigest()[:12]
-        return f"{self.plan_uri.rstrip('/')}/results/{self.task_id}-{run}-{ti.try_number}.json"
 
     def _failure(self, app: App, result_uri: str, err: AirflowException) -> AirflowException:
         """Why the job failed, by its own word; a job that could not leave one was cut off, and may be tried again."""

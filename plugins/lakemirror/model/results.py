@@ -123,7 +123,8 @@ class Detected:
     version: int | None
     snapshot_id: int | None
     files_at_most: int
-    plan_uri: str | None
+    plan_uri: str | None = None
+    source_name: str | None = None  # the source's state, for `plan_diff` to start from the very same
     reason: str | None = None
 
     @property

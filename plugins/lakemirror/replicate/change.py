@@ -1,7 +1,8 @@
 """A change: what must happen to bring the mirror from its newest version to the source's head.
 
-It is made by `detect`, kept as one Parquet object next to the table, and read by every later stage; all of it is a
-function of the source's metadata, the newest marker and the prefix map, so a retry finds the same plan id.
+It is made by `detect`, kept as one Parquet object next to the table once it is planned, and read by every later
+stage; all of it is a function of the source's metadata, the newest marker and the prefix map, so a retry finds the same
+plan id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakemirror.model.paths import PrefixMap
 from lakemirror.model.results import Lane
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import segments
-from lakemirror.storage.port import ObjectStore, Overwrite
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
 LAYOUT_VERSION = 1
 
@@ -80,8 +81,12 @@ class Change:
         return plan_uri
 
 
-def load(store: ObjectStore, plan_uri: str) -> Change:
-    table = segments.read(store, f"{plan_uri}/change.parquet")
+def load(store: ObjectStore, plan_uri: str) -> Change | None:
+    """The change of a plan; None if it was not saved."""
+    try:
+        table = segments.read(store, f"{plan_uri}/change.parquet")
+    except ObjectNotFound:
+        return None
     document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])

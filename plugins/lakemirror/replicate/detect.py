@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakemirror import bridge
 from lakemirror.catalogs.ports import SourceCatalog
-from lakemirror.errors import PermanentError, SourceVanishedError, UsageError
+from lakemirror.errors import LostRaceError, PermanentError, SourceVanishedError, UsageError
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.layout import TableLayout
@@ -26,6 +26,8 @@ from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
+
+_SNAPSHOT = "#snapshot="  # between a metadata location and the snapshot that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,30 @@ def detect(
     table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, target_snapshot_id: int | None = None
 ) -> Change | Unchanged:
     """The step from the newest ready marker to the source's head (or to `target_snapshot_id`)."""
-    location = sides.catalog.head(table)
+    return _step_to(table, layout, sides, policy, sides.catalog.head(table), target_snapshot_id)
+
+
+def detect_again(table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, source_name: str) -> Change:
+    """The change that `detect` found, worked out anew from the name it gave to the source's state.
+
+    A later stage, in another process, has the same change without anything having been written. If the mirror has
+    moved on meanwhile there is no such change any more.
+    """
+    location, target_snapshot_id = _parse_source_name(source_name)
+    found = _step_to(table, layout, sides, policy, location, target_snapshot_id)
+    if isinstance(found, Unchanged):
+        raise LostRaceError("plan", str(table), f"another run was faster: {found.reason}", "run again: it plans anew")
+    return found
+
+
+def _step_to(
+    table: TableRef,
+    layout: TableLayout,
+    sides: Sides,
+    policy: Policy,
+    location: str | None,
+    target_snapshot_id: int | None,
+) -> Change | Unchanged:
     ordinals = bridge.published(sides.mirror, layout)
     newest = None if ordinals.newest is None else bridge.read_ready(sides.mirror, layout, ordinals.newest)
     if location is None:
@@ -119,7 +144,7 @@ def detect(
 
 def read_metadata(store: ObjectStore, location: str) -> Json:
     """The source's metadata.json; one that vanished means that the head moved on: try again."""
-    location = location.partition("#snapshot=")[0]
+    location, _ = _parse_source_name(location)
     try:
         return metadata_json.parse(store.get(location).data, location)
     except ObjectNotFound as err:
@@ -155,7 +180,12 @@ def _refuse_other_map(table: TableRef, paths: PrefixMap, before: PrefixMap) -> N
 
 
 def _source_name(location: str, target_snapshot_id: int | None) -> str:
-    return location if target_snapshot_id is None else f"{location}#snapshot={target_snapshot_id}"
+    return location if target_snapshot_id is None else f"{location}{_SNAPSHOT}{target_snapshot_id}"
+
+
+def _parse_source_name(name: str) -> tuple[str, int | None]:
+    location, _, snapshot_id = name.partition(_SNAPSHOT)
+    return location, int(snapshot_id) if snapshot_id else None
 
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:

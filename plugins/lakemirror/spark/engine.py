@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror import errors
 from lakemirror.errors import LakemirrorError
@@ -58,7 +59,8 @@ class SparkEngine:
             wanted = self._entries(stack, read, entry, new)
             known = self._entries(stack, read, entry, old).select("target", "size", "lower", "upper").toDF(*_KNOWN)
             joined = wanted.join(known, "target", "left")
-            return _open(joined.repartition(parts, "target").mapInArrow(_Enveloped(pack), _ENVELOPE_DDL), out)
+            packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_WithoutErrors(pack)), _ENVELOPE_DDL)
+            return _open(packed, out)
 
     def _entries(self, stack: ExitStack, read: Stage, entry: pa.Schema, manifests: pa.Table) -> DataFrame:
         """The entries of these manifests, read once; an error that a task met is raised before anybody uses them."""
@@ -148,6 +150,23 @@ class _ErrorsAsRows:
         except LakemirrorError as err:
             yield pa.RecordBatch.from_pylist([{"target": _describe(err), "kind": _ERROR_KIND}], self._entry)
         forget_archives()
+
+
+class _WithoutErrors:
+    """Raises the error that a row carries: entries that were lost with their executor are read again, and may fail."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._stage(map(self._checked, batches))
+
+    @staticmethod
+    def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        kinds = batch.column(batch.schema.get_field_index("kind"))
+        met = batch.filter(pc.equal(kinds, _ERROR_KIND))
+        _raise_first([_revive(text) for text in met["target"].to_pylist()])
+        return batch
 
 
 def _envelope(payload: bytes | None, error: str | None) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """What all Spark jobs have in common: arguments, one session, a result file whatever happens, exit codes.
 
-A job is `run(spark, args) -> Result`; everything else is here. The result file is written through the object store
-next to the plan, so whoever submitted the job can tell why it failed from another machine.
+A job is `run(spark, args) -> Result`; everything else is here. The result file tells whoever submitted the job why it
+failed.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ class JobArgs:
     table: TableRef
     plan_uri: str
     result_uri: str
+    source_name: str | None = None
 
 
 Run = Callable[["SparkSession", JobArgs], Result]
 
 
-def parse_args(argv: Sequence[str] | None, description: str | None) -> JobArgs:
+def parse_args(argv: Sequence[str] | None, description: str | None, *, needs_source: bool = False) -> JobArgs:
     """Ends the process with exit code 2 if the arguments are wrong."""
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--config", required=True, help="the configuration file")
     parser.add_argument("--table", required=True, type=_table, help="the table, like sales.orders")
-    parser.add_argument("--plan-uri", required=True, help="where detect_change put the plan")
+    parser.add_argument("--plan-uri", required=True, help="where the plan is, as detect_change named it")
+    if needs_source:
+        parser.add_argument("--source-name", required=True, help="the source's state, as detect_change named it")
     parser.add_argument("--result-uri", required=True, help="where to write the result as JSON")
     found = parser.parse_args(argv)
-    return JobArgs(found.config, found.table, found.plan_uri, found.result_uri)
+    source_name = found.source_name if needs_source else None
+    return JobArgs(found.config, found.table, found.plan_uri, found.result_uri, source_name)
 
 
 def run_job(name: str, args: JobArgs, run: Run, load_app: Callable[[str], HasMirrorStore]) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
+from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.results import Detected, MirrorResult, PlanResult, Rewritten, StageResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import assemble as assembling
@@ -25,11 +26,11 @@ from lakemirror.replicate import change as changes
 from lakemirror.replicate import pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect
+from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, sum_requests
 from lakemirror.replicate.verify import Sampling
-from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.dry_run import DryRunStore
 from lakemirror.storage.wrappers.limit import RateLimitedStore
@@ -60,15 +61,8 @@ class MirrorRun:
         self._source_once = ReadOnceStore(self._source)
 
     def detect(self, target_snapshot_id: int | None = None) -> Change | Unchanged:
-        policy = Policy(
-            small_change_files=self.knobs.small_change_files,
-            small_change_bytes=self.knobs.small_change_bytes,
-            follow_rollback=self.knobs.on_source_rollback == "follow",
-            follow_recreated=self.knobs.on_source_recreated == "follow",
-        )
-        sides = Sides(self.ports.source_catalog, self._source_once, self._mirror, self.ports.roots)
         with self._timed("detect"):
-            return detect(self.table, self.layout, sides, policy, target_snapshot_id)
+            return detect(self.table, self.layout, self._sides, self._policy, target_snapshot_id)
 
     def dry_plan(self, change: Change) -> PlanResult:
         """What the change would copy; reads the changed manifests and writes nothing."""
@@ -105,10 +99,20 @@ class MirrorRun:
 
     # The stages one by one, for tasks that share nothing but the bucket.
 
-    def plan_stage(self, plan_uri: str, engine: Engine) -> PlanResult:
-        change = changes.load(self._mirror, plan_uri)
+    def plan_stage(self, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
+        """Works the change out anew and saves it only once planning has accepted it: a refusal leaves nothing."""
         with self._timed("plan"):
+            change = detect_again(self.table, self.layout, self._sides, self._policy, source_name)
+            if self.layout.plan(change.plan_id) != plan_uri:
+                raise LostRaceError(
+                    "plan",
+                    str(self.table),
+                    f"the mirror or its configuration has changed since detect (want {plan_uri}, "
+                    f"got {self.layout.plan(change.plan_id)})",
+                    "run again: it plans anew",
+                )
             plan = pipeline.plan_diff(change, self._context_for_tasks(change), engine)
+            change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)
         return self._plan_result(change, plan)
@@ -170,16 +174,20 @@ class MirrorRun:
             reason=found.reason,
         )
 
-    def detected(self, found: Change | Unchanged, plan_uri: str | None) -> Detected:
+    def detected(self, found: Change | Unchanged) -> Detected:
         if isinstance(found, Unchanged):
             version = None if found.newest is None else found.newest.version
-            return Detected(self.table, "none", version, version, None, 0, None, found.reason)
+            return Detected(self.table, "none", version, version, None, 0, reason=found.reason)
         return Detected(
-            self.table, found.lane, found.from_version, found.version, found.head, found.files_at_most, plan_uri
+            self.table,
+            found.lane,
+            found.from_version,
+            found.version,
+            found.head,
+            found.files_at_most,
+            self.layout.plan(found.plan_id),
+            found.source_metadata_location,
         )
-
-    def save(self, change: Change) -> str:
-        return change.save(self._mirror, self.layout)
 
     def _publish(self, change: Change, plan: Plan, assembled: assembling.Assembled, *, full_verify: bool) -> Any:
         sampling = Sampling(
@@ -204,10 +212,10 @@ class MirrorRun:
         return marker
 
     def _load(self, plan_uri: str) -> tuple[Change, Plan]:
-        change = changes.load(self._mirror, plan_uri)
         plan = planning.load(self._mirror, plan_uri)
-        if plan is None:
-            raise ObjectNotFound("load plan", plan_uri, "there is no complete plan", "run plan_diff first")
+        change = changes.load(self._mirror, plan_uri)
+        if plan is None or change is None:
+            raise PermanentError("load plan", plan_uri, "there is no complete plan", "run plan_diff first")
         return change, plan
 
     def _keep(self, result: StageResult, by_tasks: Requests) -> StageResult:
@@ -229,6 +237,19 @@ class MirrorRun:
     def _kept(self, plan_uri: str, stage: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self._mirror.get(f"{plan_uri}/{stage}.result.json").data)
         return document
+
+    @property
+    def _sides(self) -> Sides:
+        return Sides(self.ports.source_catalog, self._source_once, self._mirror, self.ports.roots)
+
+    @property
+    def _policy(self) -> Policy:
+        return Policy(
+            small_change_files=self.knobs.small_change_files,
+            small_change_bytes=self.knobs.small_change_bytes,
+            follow_rollback=self.knobs.on_source_rollback == "follow",
+            follow_recreated=self.knobs.on_source_recreated == "follow",
+        )
 
     @property
     def _local_threads(self) -> int:

@@ -31,11 +31,12 @@ PUBLISHED = MirrorResult(
     ORDERS, 8, 42, "task", 3, 1200, seconds={"total": 1.5}, marker="file:///m/_ready/v8.ready.json"
 )
 PLAN_URI = "file:///m/sales/orders/_plan/p8"
+SOURCE_NAME = "s3://onprem/orders/metadata/9.json"
 
 
 def _detected(lane: Lane) -> Detected:
     plan_uri = None if lane == "none" else PLAN_URI
-    return Detected(ORDERS, lane, 7, 8, 42, files_at_most=3, plan_uri=plan_uri)
+    return Detected(ORDERS, lane, 7, 8, 42, files_at_most=3, plan_uri=plan_uri, source_name=SOURCE_NAME)
 
 
 def _detect_task() -> DetectChangeOperator:
@@ -91,7 +92,8 @@ class TestDetect:
 
     def test_a_large_change_hands_on_where_the_plan_is_and_emits_nothing(self, app: MagicMock, context: Any) -> None:
         app.detect.return_value = _detected("spark")
-        assert _detect_task().execute(context) == {"lane": "spark", "plan_uri": PLAN_URI, "version": 8}
+        names = {"plan_uri": PLAN_URI, "source_name": SOURCE_NAME}
+        assert _detect_task().execute(context) == {"lane": "spark", "version": 8, **names}
         app.mirror.assert_not_called()
         assert _events(context) == []
 

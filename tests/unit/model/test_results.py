@@ -179,7 +179,7 @@ def test_stage() -> None:
     ("found", "says"),
     [
         (Detected(T, "none", 7, 7, None, 0, None), "ns.t: nothing to do (newest version v7)"),
-        (Detected(T, "none", 7, 7, None, 0, None, "it sleeps"), "ns.t: nothing to do: it sleeps (newest version v7)"),
+        (Detected(T, "none", 7, 7, None, 0, reason="it sleeps"), "ns.t: nothing to do: it sleeps (newest version v7)"),
         (
             Detected(T, "task", None, 1, 12, 3, None),
             "ns.t: from nothing to v1 (snapshot 12), at most 3 files, lane task",

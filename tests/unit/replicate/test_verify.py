@@ -41,9 +41,10 @@ class Written:
         app, engine = lake.app(), LocalEngine(2)
         self.store = app.mirror_store
         self.layout = TableLayout.of(app.config.mirror.location, ORDERS)
-        uri = app.detect(ORDERS).plan_uri
+        detected = app.detect(ORDERS)
+        uri = detected.plan_uri
         assert uri is not None
-        app.plan_diff(ORDERS, uri, engine)
+        app.plan_diff(ORDERS, uri, str(detected.source_name), engine)
         app.copy_objects(ORDERS, uri, engine)
         app.rewrite_metadata(ORDERS, uri, engine)
         loaded = planning.load(self.store, uri)

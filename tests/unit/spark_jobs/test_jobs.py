@@ -1,6 +1,7 @@
 """Each job: one stage of the library, on the session it was given."""
 
 import importlib
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock, create_autospec, patch
@@ -15,6 +16,12 @@ from lakemirror.spark.engine import SparkEngine
 
 JOBS = ["copy_objects", "plan_diff", "rewrite_metadata"]
 ARGS = job.JobArgs("/c.yaml", TableRef.parse("sales.orders"), "file:///p", "file:///r")
+SOURCE_NAME = "file:///s/v3.metadata.json#snapshot=8"
+
+
+def args_of(name: str) -> job.JobArgs:
+    """Planning starts from the state of the source that detect saw."""
+    return replace(ARGS, source_name=SOURCE_NAME) if name == "plan_diff" else ARGS
 
 
 @pytest.fixture(params=JOBS)
@@ -34,9 +41,9 @@ def test_it_runs_its_stage_and_nothing_else(module: ModuleType, app: MagicMock) 
     session = create_autospec(SparkSession, instance=True)
     name = module.__name__.rpartition(".")[2]
     stage = getattr(app, name)
-    assert module.run(session, ARGS) is stage.return_value
-    (table, plan_uri, engine), _ = stage.call_args
-    assert (table, plan_uri) == (ARGS.table, ARGS.plan_uri)
+    assert module.run(session, args_of(name)) is stage.return_value
+    (table, plan_uri, *source, engine), _ = stage.call_args
+    assert (table, plan_uri, source) == (ARGS.table, ARGS.plan_uri, [SOURCE_NAME] if name == "plan_diff" else [])
     assert isinstance(engine, SparkEngine)
     assert [call[0] for call in app.mock_calls if call[0] != "close"] == [name]
     session.stop.assert_not_called()
@@ -44,10 +51,13 @@ def test_it_runs_its_stage_and_nothing_else(module: ModuleType, app: MagicMock) 
 
 def test_main_hands_its_own_name_and_stage_to_the_runner(module: ModuleType) -> None:
     words = ["--config", "/c.yaml", "--table", "sales.orders", "--plan-uri", "file:///p", "--result-uri", "file:///r"]
+    name = module.__name__.rpartition(".")[2]
+    if name == "plan_diff":
+        words += ["--source-name", SOURCE_NAME]
     with patch.object(job, "run_job", autospec=True, return_value=4) as run_job:
         assert module.main(words) == 4
-    (name, args, run, load), _ = run_job.call_args
-    assert (name, args, run) == (module.__name__.rpartition(".")[2], ARGS, module.run)
+    (given, args, run, load), _ = run_job.call_args
+    assert (given, args, run) == (name, args_of(name), module.run)
     assert load == App.load
 
 

@@ -43,9 +43,11 @@ def _rewrite(source: pq.ParquetFile, uri: str, paths: PrefixMap) -> RewrittenDel
     column = _path_column(source.schema_arrow, uri)
     out = io.BytesIO()
     count = source.metadata.num_row_groups
-    codec = source.metadata.row_group(0).column(0).compression if count else "ZSTD"
     seen: dict[str, str] = {}
-    groups = [_mapped(source.read_row_group(group), column, paths, seen) for group in range(count)]
+    groups = [_mapped(source.read_row_group(group, use_threads=False), column, paths, seen) for group in range(count)]
+    # after the rows were read, and by this thread: pyarrow ends the whole process if it meets damaged column metadata
+    # here first, or on a thread of its own
+    codec = source.metadata.row_group(0).column(0).compression if count else "ZSTD"
     if not seen:
         raise PermanentError("read position deletes", uri, "the file deletes nothing", "the source's file is damaged")
     targets = [seen[path] for path in sorted(seen)]
@@ -73,7 +75,7 @@ def _sorted(groups: list[pa.Table], column: int) -> list[pa.Table]:
 def same_rows(left: bytes, right: bytes) -> bool:
     """True if two delete files hold the same rows in the same order, however they were encoded."""
     try:
-        one, other = (pq.read_table(io.BytesIO(data)) for data in (left, right))
+        one, other = (pq.read_table(io.BytesIO(data), use_threads=False) for data in (left, right))
     except _DAMAGED:
         return False
     return bool(one.schema.equals(other.schema) and one.equals(other))

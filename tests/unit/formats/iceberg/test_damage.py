@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +28,7 @@ from tests.iceberg_files import (
 )
 from tests.iceberg_files import manifest as made
 
+ROOT = Path(__file__).resolve().parents[4]
 URI = "s3://src/wh/t/metadata/file"
 HOME = "s3://src/wh/t"
 PATHS = PrefixMap.of({HOME: "gs://cloud/t"})
@@ -162,6 +166,34 @@ def test_cut_position_deletes() -> None:
     for size in range(0, len(data), 7):
         with pytest.raises(PermanentError):
             deletes.rewrite(data[:size], URI, PATHS)
+
+
+FLIP_EVERY_FOOTER_BYTE = """
+from tests.unit.formats.iceberg.test_damage import HOME, PATHS, URI, PermanentError, position_deletes
+from lakemirror.formats.iceberg import position_deletes as deletes
+data = position_deletes([(f"{HOME}/a", 1), (f"{HOME}/b", 2)])
+for position in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
+    for bit in (1, 4, 32):
+        broken = bytearray(data)
+        broken[position] ^= bit
+        try:
+            deletes.rewrite(bytes(broken), URI, PATHS)
+        except PermanentError:
+            pass
+"""
+
+
+def test_a_damaged_footer_does_not_end_the_process() -> None:
+    """In a process of its own: what pyarrow's C++ throws where Python cannot catch it would end this one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FLIP_EVERY_FOOTER_BYTE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote
 
 from lakemirror.errors import PermanentError
 from lakemirror.model.layout import CONTROL_FOLDERS
@@ -44,14 +46,20 @@ def is_below(uri: str, root: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PrefixMap:
-    """Source roots and their places in the mirror, the longest first."""
+    """Source roots and their places in the mirror, the longest first.
+
+    `private` are further places of the source: no file of the table may lie there, and no text of the mirror's metadata
+    may name them.
+    """
 
     rules: tuple[tuple[str, str], ...]
+    private: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rules: Mapping[str, str]) -> PrefixMap:
+    def of(cls, rules: Mapping[str, str], private: Iterable[str] = ()) -> PrefixMap:
         known = {canonical(source).rstrip("/"): target.rstrip("/") for source, target in rules.items()}
-        return cls(tuple(sorted(known.items(), key=lambda rule: (-len(rule[0]), rule[0]))))
+        ordered = sorted(known.items(), key=lambda rule: (-len(rule[0]), rule[0]))
+        return cls(tuple(ordered), tuple(sorted({canonical(place).rstrip("/") for place in private})))
 
     def find(self, path: str) -> str | None:
         """The mirror's path, or None if no root holds it."""
@@ -108,20 +116,27 @@ class PrefixMap:
         return None
 
     def mentions_source(self, text: str) -> bool:
-        """True if a free text (a property value, say) holds a path of the source."""
-        places = (source for source, _ in self.rules)
-        found = text.lower()
-        return any(spelling.lower() in found for place in places for spelling in _spellings(place))
+        """True if a free text (a property value, say) names a root of the source, or anything in its bucket."""
+        return _mention((*(source for source, _ in self.rules), *self.private)).search(text) is not None
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.rules).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([self.rules, self.private]).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=64)
+def _mention(places: tuple[str, ...]) -> re.Pattern[str]:
+    spellings = {spelling for place in places for spelling in _spellings(place)}
+    named = "|".join(re.escape(spelling) for spelling in sorted(spellings))
+    return re.compile(rf"(?:{named})(?![\w-]|\.\w)", re.IGNORECASE)  # not a longer name: wh is no part of wh2
 
 
 def _spellings(place: str) -> Iterable[str]:
+    """How a text may name a place: without a scheme on files, by any alias and by its bucket alone elsewhere."""
     if place.startswith("file:///"):
         path = place[len("file://") :]
-        return (path,)
-    if place.startswith("s3:"):
-        return (place, "s3a" + place[2:], "s3n" + place[2:])
-    return (place,)
+        return (path, quote(path))
+    scheme, _, rest = place.partition("://")
+    bucket = rest.partition("/")[0]
+    aliases = (scheme, *(alias for alias, known in _ALIASES.items() if known == scheme))
+    return tuple(f"{alias}://{bucket}" for alias in aliases)

@@ -61,11 +61,12 @@ class Change:
     files_at_most: int
     lane: Lane
     rules: tuple[tuple[str, str], ...]
+    private: tuple[str, ...]
     manifests: pa.Table
 
     @property
     def paths(self) -> PrefixMap:
-        return PrefixMap(self.rules)
+        return PrefixMap(self.rules, self.private)
 
     def rows(self, *states: str) -> pa.Table:
         return self.manifests.filter(pa.compute.is_in(self.manifests["state"], pa.array(states)))
@@ -90,7 +91,7 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
     document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])
-    for name in ("retained", "referenced"):
+    for name in ("retained", "referenced", "private"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])

@@ -48,6 +48,7 @@ class Sides:
     source: ObjectStore
     mirror: ObjectStore
     roots: Mapping[str, str]  # name of a further root → its source prefix
+    private: tuple[str, ...] = ()  # further places of the source that the mirror's metadata must not name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _step_to(
     if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
-    paths = prefix_map(metadata["location"], layout, sides.roots)
+    paths = prefix_map(metadata["location"], layout, sides.roots, sides.private)
     known = (
         indexes.load(sides.mirror, newest.index_uri, newest.index_sha256)
         if newest and same_epoch
@@ -138,6 +139,7 @@ def _step_to(
         files_at_most=min(at_most, UNKNOWN_COUNT) + len(statistics),
         lane=choose_lane(at_most + len(statistics), weight, policy.small_change_files, policy.small_change_bytes),
         rules=paths.rules,
+        private=paths.private,
         manifests=as_table(manifests),
     )
 
@@ -151,7 +153,9 @@ def read_metadata(store: ObjectStore, location: str) -> Json:
         raise SourceVanishedError("detect", location, "the source's metadata file is gone", "run again") from err
 
 
-def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str]) -> PrefixMap:
+def prefix_map(
+    location: str, layout: TableLayout, roots: Mapping[str, str], private: tuple[str, ...] = ()
+) -> PrefixMap:
     """Where this table's files go: its own location to its folder, further roots below `_roots`."""
     rules = {prefix: layout.further_root(name) for name, prefix in roots.items()}
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
@@ -164,7 +168,7 @@ def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str]) -> 
                 f"the source lies in its own mirror, or the mirror in it ({target})",
                 "move one of them: maintenance of the source would destroy the mirror",
             )
-    return PrefixMap.of(rules)
+    return PrefixMap.of(rules, private)
 
 
 def _refuse_other_map(table: TableRef, paths: PrefixMap, before: PrefixMap) -> None:

@@ -240,7 +240,8 @@ class MirrorRun:
 
     @property
     def _sides(self) -> Sides:
-        return Sides(self.ports.source_catalog, self._source_once, self._mirror, self.ports.roots)
+        ports = self.ports
+        return Sides(ports.source_catalog, self._source_once, self._mirror, ports.roots, ports.private_places)
 
     @property
     def _policy(self) -> Policy:

@@ -15,6 +15,7 @@ from lakemirror.config.models import Config
 from lakemirror.config.sections import SourceConfig
 from lakemirror.errors import UsageError
 from lakemirror.model.layout import TableLayout
+from lakemirror.model.paths import is_relative
 from lakemirror.model.table import TableRef
 from lakemirror.observe.state import StateDatabase
 from lakemirror.storage.objects import ObstoreStore
@@ -46,6 +47,12 @@ class Ports:
     @cached_property
     def roots(self) -> dict[str, str]:
         return {root.name: root.from_ for root in self._source.roots}
+
+    @cached_property
+    def private_places(self) -> tuple[str, ...]:
+        """Places of the source besides the roots; a REST catalog's warehouse may be a mere name, which is none."""
+        warehouse = self._source.catalog.warehouse
+        return () if warehouse is None or is_relative(warehouse) else (warehouse,)
 
     @cached_property
     def mirror_store(self) -> ObjectStore:

@@ -99,7 +99,10 @@ def test_later_spellings_of_one_root_are_one_root() -> None:
         ("s3n://wh/ns/t", True),
         ("/data/lake", True),
         ("file:/data/lake", True),
-        ("s3://wh/other", False),
+        ("s3://wh/other", True),  # another key of the same bucket
+        ("s3://wh2/ns/t", False),
+        ("/data/lake2", False),
+        ("under /data/lake.", True),
         ("", False),
     ],
 )
@@ -177,3 +180,12 @@ def test_first_change(before: dict[str, str], now: dict[str, str], says: str | N
     """A file that the mirror holds must go on to have the place it has; a place must not get another file."""
     told = PrefixMap.of(now).first_change(PrefixMap.of(before))
     assert told == says if says is None or told is None else told.startswith(says)
+
+
+def test_private_places_are_never_mapped_but_never_named_either() -> None:
+    paths = PrefixMap.of({"/wh/t": "gs://m/t"}, private=["file:/wh x/", "s3a://onprem/wh"])
+    assert paths.private == ("file:///wh x", "s3://onprem/wh")
+    assert paths.find("/wh x/other") is None
+    for text in ("/wh x/other", "file:///wh%20x/a", "S3://onprem/", "s3n://onprem"):
+        assert paths.mentions_source(text)
+    assert paths.digest != PrefixMap.of({"/wh/t": "gs://m/t"}).digest

@@ -51,6 +51,7 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
         files_at_most=0,
         lane="task",
         rules=bench.paths.rules,
+        private=("s3://private",),
         manifests=pa.Table.from_pylist(list(rows), MANIFESTS),
     )
 

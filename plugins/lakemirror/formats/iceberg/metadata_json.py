@@ -25,6 +25,8 @@ VERSION_PROPERTY = "lakemirror.version"
 SNAPSHOT_PROPERTY = "lakemirror.source-snapshot-id"
 PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
+_STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
+_DEFAULTS = ("initial-default", "write-default")
 _NAMESPACE = uuid.UUID("5b0f9d8e-3c1a-4f57-9d5b-8f2b6d0c7a11")
 
 Json = dict[str, Any]
@@ -123,56 +125,85 @@ def for_mirror(
 ) -> MirrorMetadata:
     """The metadata of version `version`, with `head` as main and only the retained snapshots."""
     kept = set(retained)
-    left_out: list[str] = []
-    mirror = dict(source)
+    free = _PathFree(paths)
+    handled = (*_STRUCTURE, "location", "metadata-log", "snapshots", "properties", "statistics", "partition-statistics")
+    mirror: Json = free.fields({key: value for key, value in source.items() if key not in handled})
+    mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
     mirror["location"] = paths.map(source["location"])
     mirror["current-snapshot-id"] = -1 if head is None else head
     mirror["snapshots"] = [
-        _snapshot(snapshot, paths, left_out)
+        free.entry(snapshot, "manifest-list", f"snapshot {snapshot['snapshot-id']}")
         for snapshot in source.get("snapshots") or ()
         if snapshot["snapshot-id"] in kept
     ]
-    mirror["refs"] = _refs(source, head, kept)
+    mirror["refs"] = free.fields(_refs(source, head, kept), "refs")
     mirror["snapshot-log"] = _snapshot_log(source, head, kept)
     mirror["metadata-log"] = []
     for section in ("statistics", "partition-statistics"):
         if section in source:
             mirror[section] = [
-                {**entry, "statistics-path": paths.map(entry["statistics-path"])}
+                free.entry(entry, "statistics-path", f"{section} of snapshot {entry['snapshot-id']}")
                 for entry in source[section]
                 if entry["snapshot-id"] in kept
             ]
-    if "schemas" in source:
-        mirror["schemas"] = [_without_paths(schema, paths, left_out) for schema in source["schemas"]]
-    mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, left_out)
+    mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, free)
     data = json.dumps(mirror, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
-    return MirrorMetadata(data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(left_out))
+    return MirrorMetadata(
+        data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(free.left_out)
+    )
 
 
-def _snapshot(snapshot: Json, paths: PrefixMap, left_out: list[str]) -> Json:
-    summary = {}
-    for key, value in (snapshot.get("summary") or {}).items():
-        if paths.mentions_source(str(value)):
-            left_out.append(f"summary {key} of snapshot {snapshot['snapshot-id']}: it holds a source path")
-        else:
-            summary[key] = value
-    mapped = {**snapshot, "manifest-list": paths.map(snapshot["manifest-list"])}
-    return {**mapped, "summary": summary} if "summary" in snapshot else mapped
+class _PathFree:
+    """Parts of the metadata without the texts that name a place of the source; what was left out is told.
 
+    A text is left out, not mapped: nobody copied what it points at.
+    """
 
-def _without_paths(part: Any, paths: PrefixMap, left_out: list[str]) -> Any:
-    """A schema without comments (`doc`) that hold a source path; all else as it is."""
-    if isinstance(part, list):
-        return [_without_paths(one, paths, left_out) for one in part]
-    if not isinstance(part, dict):
-        return part
-    kept = {}
-    for key, value in part.items():
-        if key == "doc" and isinstance(value, str) and paths.mentions_source(value):
-            left_out.append(f"comment of column {part.get('name')}: it holds a source path")
-        else:
-            kept[key] = _without_paths(value, paths, left_out)
-    return kept
+    def __init__(self, paths: PrefixMap) -> None:
+        self._paths = paths
+        self.left_out: list[str] = []
+
+    def entry(self, entry: Json, path_key: str, where: str) -> Json:
+        """An entry whose own path is a file of the mirror too, and is mapped."""
+        rest = {key: value for key, value in entry.items() if key != path_key}
+        return {**self.fields(rest, where), path_key: self._paths.map(entry[path_key])}
+
+    def structure(self, part: Any) -> Any:
+        """Schemas, specs and orders: names and default values are data and stay, comments are not."""
+        if isinstance(part, list):
+            return [self.structure(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        kept = {}
+        for key, value in part.items():
+            if key == "doc" and isinstance(value, str) and self._paths.mentions_source(value):
+                self.left_out.append(f"comment of column {part.get('name')}: it holds a source path")
+            else:
+                kept[key] = value if key in _DEFAULTS else self.structure(value)
+        return kept
+
+    def fields(self, part: Json, where: str = "") -> Json:
+        kept = {}
+        for key, value in part.items():
+            what = f"{where} {key}".lstrip()
+            if isinstance(value, str) and self._paths.mentions_source(value):
+                self.left_out.append(f"{what}: it holds a source path")
+            else:
+                kept[key] = self._part(value, what)
+        return kept
+
+    def _part(self, value: Any, where: str) -> Any:
+        if isinstance(value, dict):
+            return self.fields(value, where)
+        if not isinstance(value, list):
+            return value
+        kept = []
+        for one in value:
+            if isinstance(one, str) and self._paths.mentions_source(one):
+                self.left_out.append(f"{where}: it holds a source path")
+            else:
+                kept.append(self._part(one, where))
+        return kept
 
 
 def _refs(source: Json, head: int | None, kept: set[int]) -> Json:
@@ -203,16 +234,12 @@ def _snapshot_log(source: Json, head: int | None, kept: set[int]) -> list[Json]:
 
 
 def _properties(
-    source: Mapping[str, str], paths: PrefixMap, version: int, head: int | None, left_out: list[str]
+    source: Mapping[str, str], paths: PrefixMap, version: int, head: int | None, free: _PathFree
 ) -> dict[str, str]:
-    properties = {}
-    for key, value in source.items():
-        if key in PATH_PROPERTIES:
-            properties[key] = paths.map(value)
-        elif paths.mentions_source(value):
-            left_out.append(f"property {key}: it holds a source path")
-        else:
-            properties[key] = value
+    properties: dict[str, str] = free.fields(
+        {key: value for key, value in source.items() if key not in PATH_PROPERTIES}, "property"
+    )
+    properties.update({key: paths.map(source[key]) for key in PATH_PROPERTIES if key in source})
     properties.update(SAFE_PROPERTIES)
     properties[VERSION_PROPERTY] = str(version)
     if head is not None:

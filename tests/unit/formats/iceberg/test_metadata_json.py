@@ -16,6 +16,7 @@ from lakemirror.model.paths import PrefixMap
 
 HOME, MIRROR = "s3://src/wh/t", "gs://cloud/t"
 PATHS = PrefixMap.of({HOME: MIRROR, "s3://cold": f"{MIRROR}/_roots/cold"})
+PRIVATE = PrefixMap.of({HOME: MIRROR}, private=["/lake/wh/"])
 
 
 def snapshot(number: int, **more: Any) -> dict[str, Any]:
@@ -186,7 +187,41 @@ def test_summary_values_that_hold_a_path_are_left_out() -> None:
     summary = {"operation": "append", "spark.staging": f"{HOME}/tmp", "added-files": "1"}
     document, made = mirrored(source(snapshots=[snapshot(3, summary=summary)]))
     assert document["snapshots"][0]["summary"] == {"operation": "append", "added-files": "1"}
-    assert made.left_out == ("summary spark.staging of snapshot 3: it holds a source path",)
+    assert made.left_out == ("snapshot 3 summary spark.staging: it holds a source path",)
+
+
+def test_every_place_of_the_source_is_left_out_wherever_it_is_named() -> None:
+    """The warehouse, other tables of it and other keys of its bucket, in parts that nobody has heard of too."""
+    metadata = source(
+        snapshots=[snapshot(3, note="see s3a://src/wh/other")],
+        refs={"main": {"snapshot-id": 3, "type": "branch", "from": "file:/lake/wh/x"}},
+        statistics=[{"snapshot-id": 3, "statistics-path": f"{HOME}/s.puffin", "by": "S3N://SRC", "kept": [1]}],
+        properties={"a": "/lake/wh", "b": "s3://src2/x", "c": "/lake/wh2", "d": "in /lake/wh."},
+    )
+    metadata["unheard-of"] = {"kept": "gs://else", "list": ["s3://src", {"deep": "s3://src/y", "n": 1}], "n": 2}
+    document = json.loads((made := for_mirror(metadata, PRIVATE, 7, 3, (3,))).data)
+    assert made.left_out == (
+        "unheard-of list: it holds a source path",
+        "unheard-of list deep: it holds a source path",
+        "snapshot 3 note: it holds a source path",
+        "refs main from: it holds a source path",
+        "statistics of snapshot 3 by: it holds a source path",
+        "property a: it holds a source path",
+        "property d: it holds a source path",
+    )
+    assert document["unheard-of"] == {"kept": "gs://else", "list": [{"n": 1}], "n": 2}
+    assert document["statistics"] == [{"snapshot-id": 3, "statistics-path": f"{MIRROR}/s.puffin", "kept": [1]}]
+    assert {key: document["properties"][key] for key in "bc"} == {"b": "s3://src2/x", "c": "/lake/wh2"}
+
+
+def test_names_and_default_values_are_data_and_stay() -> None:
+    field = {"id": 1, "name": "s3://src/x", "type": "string", "initial-default": "s3://src/y", "doc": "s3://src/z"}
+    spec = {"spec-id": 0, "fields": [{"name": "s3://src/x", "transform": "identity"}]}
+    metadata = source(schemas=[{"schema-id": 0, "fields": [field]}], **{"partition-specs": [spec]})
+    document, made = mirrored(metadata)
+    assert document["schemas"] == [{"schema-id": 0, "fields": [{k: v for k, v in field.items() if k != "doc"}]}]
+    assert document["partition-specs"] == [spec]
+    assert made.left_out == ("comment of column s3://src/x: it holds a source path",)
 
 
 def test_statistics_of_retained_snapshots_are_mapped() -> None:

@@ -97,3 +97,13 @@ def test_what_a_try_without_a_ledger_left_is_not_sent_again(lake: Lake) -> None:
     again = lake.app(wrap_store=recorder.wrap).mirror(ORDERS)
     assert (again.copied_files, again.skipped_files) == (0, 1)
     assert [uri for uri in recorder.uris("mirror", "put") if "/data/" in uri] == []
+
+
+def test_a_property_that_names_another_place_of_the_source_is_left_out(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(1))
+    with orders.transaction() as change:
+        change.set_properties({"twin": f"{lake.warehouse}/shop/twin", "owner": "ada"})
+    assert lake.sync().left_out == ("property twin: it holds a source path",)
+    assert lake.mirror_table().properties["owner"] == "ada"
+    check_whole(lake)

@@ -45,6 +45,9 @@ class Engine(Protocol):
 
     name: str
 
+    def processes(self, rows: int) -> int:
+        """How many processes work at once, at most, on so many rows; what is limited in each is limited in all."""
+
     def run(
         self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
     ) -> pa.Table:
@@ -63,6 +66,9 @@ class LocalEngine:
 
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads
+
+    def processes(self, rows: int) -> int:
+        return 1
 
     def run(
         self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None

@@ -40,6 +40,15 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
+    def processes(self, rows: int) -> int:
+        """Spark runs one task in each process; executors that may still come are counted as if they were there."""
+        context = self._session.sparkContext
+        conf = context.getConf()
+        if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+            return max(1, min(rows, context.defaultParallelism))
+        most, cores = conf.get("spark.dynamicAllocation.maxExecutors"), conf.get("spark.executor.cores")
+        return max(1, rows if most is None or cores is None else min(rows, int(most) * int(cores)))
+
     def run(
         self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
     ) -> pa.Table:

@@ -30,6 +30,9 @@ class LazySparkEngine:
         self._session: SparkSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
+    def processes(self, rows: int) -> int:
+        return SparkEngine(self._start()).processes(rows)
+
     def run(
         self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
     ) -> pa.Table:

@@ -73,13 +73,18 @@ class MirrorRun:
     def run(self, change: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
         """All stages here: in threads for a small change, otherwise on `engine`."""
         spread = LocalEngine(self._local_threads) if engine is None else engine
-        context = self._context(change) if engine is None else self._context_for_tasks(change)
+
+        def context(rows: int) -> StageContext:
+            return self._context(change) if engine is None else self._context_for_tasks(change, engine, rows)
+
+        manifests = change.rows("added").num_rows
         with self._timed("plan"):
-            plan = pipeline.plan_diff(change, context, spread)
+            plan = pipeline.plan_diff(change, context(manifests), spread)
         with self._timed("copy"):
-            copied = pipeline.copy_objects(plan, context, spread, self.layout.started(change.version), self.progress)
+            started = self.layout.started(change.version)
+            copied = pipeline.copy_objects(plan, context(len(plan.of("copy"))), spread, started, self.progress)
         with self._timed("rewrite"):
-            assembled = pipeline.rewrite_metadata(change, plan, context, spread, self.layout, self.progress)
+            assembled = pipeline.rewrite_metadata(change, plan, context(manifests), spread, self.layout, self.progress)
         marker = self._publish(change, plan, assembled, full_verify=full_verify)
         by_tasks = [] if engine is None else [plan.requests, copied.requests, assembled.requests]
         return MirrorResult(
@@ -111,7 +116,8 @@ class MirrorRun:
                     f"got {self.layout.plan(change.plan_id)})",
                     "run again: it plans anew",
                 )
-            plan = pipeline.plan_diff(change, self._context_for_tasks(change), engine)
+            context = self._context_for_tasks(change, engine, change.rows("added").num_rows)
+            plan = pipeline.plan_diff(change, context, engine)
             change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)
@@ -121,7 +127,8 @@ class MirrorRun:
         change, plan = self._load(plan_uri)
         with self._timed("copy"):
             started = self.layout.started(change.version)
-            copied = pipeline.copy_objects(plan, self._context_for_tasks(change), engine, started, self.progress)
+            context = self._context_for_tasks(change, engine, len(plan.of("copy")))
+            copied = pipeline.copy_objects(plan, context, engine, started, self.progress)
         spent = self.seconds["copy"]
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
         return self._keep(result, copied.requests)
@@ -129,7 +136,7 @@ class MirrorRun:
     def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("rewrite"):
-            context = self._context_for_tasks(change)
+            context = self._context_for_tasks(change, engine, change.rows("added").num_rows)
             assembled = pipeline.rewrite_metadata(change, plan, context, engine, self.layout, self.progress)
         spent = self.seconds["rewrite"]
         result = StageResult(self.table, "rewrite", plan_uri, spent, rewritten=assembled.rewritten)
@@ -260,8 +267,10 @@ class MirrorRun:
     def _context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
         return self._stage_context(change, self._source_once, mirror or self._mirror)
 
-    def _context_for_tasks(self, change: Change) -> StageContext:
-        return self._stage_context(change, self._limited(self.ports.source_store), self.ports.mirror_store)
+    def _context_for_tasks(self, change: Change, engine: Engine, rows: int) -> StageContext:
+        """For tasks in other processes, which share the limits."""
+        source = self._limited(self.ports.source_store, lambda: engine.processes(rows))
+        return self._stage_context(change, source, self.ports.mirror_store)
 
     def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore) -> StageContext:
         return StageContext(
@@ -276,11 +285,11 @@ class MirrorRun:
             ledger_flush_files=self.knobs.ledger_flush_files,
         )
 
-    def _limited(self, store: ObjectStore) -> ObjectStore:
+    def _limited(self, store: ObjectStore, processes: Callable[[], int] = lambda: 1) -> ObjectStore:
         peak = self.knobs.peak_bandwidth_bytes_per_s
         if peak is None:
             return store
-        return RateLimitedStore(store, bytes_per_s=peak * self.knobs.rate_limit)
+        return RateLimitedStore(store, bytes_per_s=peak * self.knobs.rate_limit, shared_by=processes())
 
     def _plan_result(self, change: Change, plan: Plan) -> PlanResult:
         reused = change.rows("reused").num_rows

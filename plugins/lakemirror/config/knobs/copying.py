@@ -28,7 +28,7 @@ class CopyKnobs(Section, defer_build=True):
     )
     peak_bandwidth_bytes_per_s: Bytes | None = knob(
         None,
-        "What the line carries at its best; null: not declared. Shared by all copies of one process.",
+        "What the line carries at its best; null: not declared. Shared by all tasks of one run.",
         requirement="M3, M17 §11",
         unit="bytes/s",
         is_live=True,

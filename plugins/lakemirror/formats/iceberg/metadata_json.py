@@ -26,6 +26,8 @@ SNAPSHOT_PROPERTY = "lakemirror.source-snapshot-id"
 PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 _STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
+_STATISTICS = ("statistics", "partition-statistics")
+_REMADE = ("location", "snapshots", "snapshot-log", "refs", "metadata-log", "properties", *_STATISTICS)
 _DEFAULTS = ("initial-default", "write-default")
 _NAMESPACE = uuid.UUID("5b0f9d8e-3c1a-4f57-9d5b-8f2b6d0c7a11")
 
@@ -101,7 +103,7 @@ def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str,
     kept = set(retained)
     return [
         (entry["statistics-path"], entry["file-size-in-bytes"])
-        for section in ("statistics", "partition-statistics")
+        for section in _STATISTICS
         for entry in metadata.get(section) or ()
         if entry["snapshot-id"] in kept
     ]
@@ -126,8 +128,7 @@ def for_mirror(
     """The metadata of version `version`, with `head` as main and only the retained snapshots."""
     kept = set(retained)
     free = _PathFree(paths)
-    handled = (*_STRUCTURE, "location", "metadata-log", "snapshots", "properties", "statistics", "partition-statistics")
-    mirror: Json = free.fields({key: value for key, value in source.items() if key not in handled})
+    mirror: Json = free.fields({key: value for key, value in source.items() if key not in (*_STRUCTURE, *_REMADE)})
     mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
     mirror["location"] = paths.map(source["location"])
     mirror["current-snapshot-id"] = -1 if head is None else head
@@ -139,7 +140,7 @@ def for_mirror(
     mirror["refs"] = free.fields(_refs(source, head, kept), "refs")
     mirror["snapshot-log"] = _snapshot_log(source, head, kept)
     mirror["metadata-log"] = []
-    for section in ("statistics", "partition-statistics"):
+    for section in _STATISTICS:
         if section in source:
             mirror[section] = [
                 free.entry(entry, "statistics-path", f"{section} of snapshot {entry['snapshot-id']}")

@@ -14,35 +14,39 @@ BURST_S = 1.0
 
 
 class TokenBucket:
-    """Lets through at most `rate` units a second, after a pause a second's worth at once; threads share it."""
+    """Lets through at most `rate` units a second, after a pause `burst_s` seconds' worth at once; threads share it."""
 
-    def __init__(self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None], burst_s: float = BURST_S
+    ) -> None:
         if rate <= 0:
             raise UsageError("limit", f"{rate:g} per second", "a rate must be above zero", "leave it out for no limit")
         self._rate = rate
+        self._burst_s = burst_s
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._paid_until = clock() - BURST_S
+        self._paid_until = clock() - burst_s
 
     def take(self, units: float) -> None:
         """Wait until so many units may pass; they may be more than a second's worth."""
         with self._lock:
             now = self._clock()
-            self._paid_until = max(self._paid_until, now - BURST_S) + units / self._rate
+            self._paid_until = max(self._paid_until, now - self._burst_s) + units / self._rate
             wait_s = self._paid_until - now
         if wait_s > 0:
             self._sleep(wait_s)
 
     def __reduce__(self) -> tuple[type[TokenBucket], tuple[object, ...]]:
-        return TokenBucket, (self._rate, self._clock, self._sleep)
+        return TokenBucket, (self._rate, self._clock, self._sleep, self._burst_s)
 
 
 class RateLimitedStore(ForwardingStore):
     """Waits before each call and each piece of a body so that the rates hold; None means no limit.
 
-    The rates are those of this process: a copy that was pickled into another one has its own. What `get` returns
-    is paid for afterwards, since its size is not known before.
+    The rates are those of this process; a copy that was pickled into another one has its own. `shared_by` so many
+    processes, each has its part of the rates, and none may save up for a burst: all together stay below them. What
+    `get` returns is paid for afterwards, since its size is not known before.
     """
 
     def __init__(
@@ -51,12 +55,17 @@ class RateLimitedStore(ForwardingStore):
         *,
         bytes_per_s: float | None = None,
         requests_per_s: float | None = None,
+        shared_by: int = 1,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(inner)
-        self._bytes = None if bytes_per_s is None else TokenBucket(bytes_per_s, clock, sleep)
-        self._requests = None if requests_per_s is None else TokenBucket(requests_per_s, clock, sleep)
+        burst_s = BURST_S if shared_by == 1 else 0.0
+
+        def bucket(rate: float | None) -> TokenBucket | None:
+            return None if rate is None else TokenBucket(rate / shared_by, clock, sleep, burst_s)
+
+        self._bytes, self._requests = bucket(bytes_per_s), bucket(requests_per_s)
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
         self._call()

@@ -55,6 +55,15 @@ def test_a_pause_saves_up_no_more_than_a_second(clock: Clock) -> None:
     assert clock.now_s - start_s == pytest.approx(1)
 
 
+def test_processes_that_share_a_rate_stay_below_it_together(clock: Clock) -> None:
+    """Four of them, each with a quarter, and none with a burst to begin with."""
+    inner = ObstoreStore({})
+    inner.put("memory://m/b", b"x" * 1000)
+    store = RateLimitedStore(inner, bytes_per_s=400, shared_by=4, clock=clock, sleep=clock.sleep)
+    store.get("memory://m/b")
+    assert clock.now_s - 100 == pytest.approx(10)
+
+
 def test_streams_and_bodies_are_slowed_piece_by_piece(clock: Clock) -> None:
     store = limited(clock, bytes_per_s=100)
     moments = [clock.now_s - 100 for _ in store.stream("memory://m/a", chunk_bytes=250)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
@@ -81,9 +82,14 @@ def test_a_comment_that_holds_a_source_path_is_left_out(lake: Lake) -> None:
     orders = lake.create()
     orders.append(rows(1))
     with orders.update_schema() as schema:
-        schema.add_column("note", StringType(), doc=f"see {orders.location().upper().replace('FILE', 'file')}/x")
-    assert lake.sync().left_out == ("comment of column note: it holds a source path",)
+        schema.add_column("note", StringType(), doc=f"see {orders.location()}/x")
+        schema.add_column("loud", StringType(), doc=f"see {orders.location().upper()}/x")
+    orders.append(rows(1).append_column("note", pa.array(["x"])))  # a manifest with the comments in its header
+    assert lake.sync().left_out == tuple(
+        f"comment of column {name}: it holds a source path" for name in ("note", "loud")
+    )
     check_whole(lake)
+    assert lake.mirror_rows() == lake.source_rows()
 
 
 def test_what_a_try_without_a_ledger_left_is_not_sent_again(lake: Lake) -> None:

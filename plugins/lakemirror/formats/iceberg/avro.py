@@ -1,13 +1,13 @@
 """Avro object files as bytes: take the blocks out, put them back, touch nothing else.
 
-The header is kept to the letter. Every length is checked before it is believed; a file that is cut, padded or
+Every length is checked before it is believed; a file that is cut, padded or
 absurd ends in a PermanentError that names it, in bounded memory. Codecs: null and deflate; others are refused by name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from lakemirror.errors import PermanentError, UnsupportedError
-from lakemirror.formats.iceberg.avro_walk import Malformed, read_long, write_long
+from lakemirror.formats.iceberg.avro_walk import Malformed, read_long, write_bytes, write_long
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
@@ -119,6 +119,12 @@ def _inflate(packed: bytes, room: int) -> bytes:
     if not unpacker.eof or len(plain) > room:
         raise Malformed(f"a block is cut, or the file unpacks to more than {MAX_PLAIN_BYTES} bytes")
     return plain
+
+
+def encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
+    """A header with these entries, in this order."""
+    entries = b"".join(write_bytes(key.encode()) + write_bytes(value) for key, value in metadata.items())
+    return MAGIC + write_long(len(metadata)) + entries + write_long(0) + sync
 
 
 def assemble(file: AvroFile, blocks: Iterable[Block]) -> bytes:

@@ -1,20 +1,21 @@
 """Manifests: the live files they name, and the same manifest with every path mapped.
 
 Reading gives live entries only; a DELETED entry stays in the manifest and its file is never opened. Rewriting changes
-paths, the sizes and path bounds of rewritten position deletes, and nothing else: it is a pure function of the source
-manifest, the prefix map and the facts of those delete files.
+paths, the sizes and path bounds of rewritten position deletes, comments in its header that name the source, and nothing
+else: it is a pure function of the source manifest, the prefix map and the facts of those delete files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
 from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, Walker, splice, write_bytes, write_long
+from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
 STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE, CONTENT = 0, 100, 101, 104, 134
@@ -98,6 +99,10 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, Delet
             with _named(uri):
                 edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
         blocks.append(avro.Block(block.count, splice(block.data, edits)))
+    with _named(uri):
+        entries = header_entries(file.metadata, paths)
+    if entries is not None:
+        file = replace(file, header=avro.encode_header(entries, file.sync))
     return avro.assemble(file, blocks)
 
 

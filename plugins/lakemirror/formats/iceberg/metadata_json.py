@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg.path_free import PathFree
 from lakemirror.model.paths import PrefixMap
 
 MAX_METADATA_BYTES = 1 << 28
@@ -28,7 +29,6 @@ SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.en
 _STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
 _STATISTICS = ("statistics", "partition-statistics")
 _REMADE = ("location", "snapshots", "snapshot-log", "refs", "metadata-log", "properties", *_STATISTICS)
-_DEFAULTS = ("initial-default", "write-default")
 _NAMESPACE = uuid.UUID("5b0f9d8e-3c1a-4f57-9d5b-8f2b6d0c7a11")
 
 Json = dict[str, Any]
@@ -127,7 +127,7 @@ def for_mirror(
 ) -> MirrorMetadata:
     """The metadata of version `version`, with `head` as main and only the retained snapshots."""
     kept = set(retained)
-    free = _PathFree(paths)
+    free = PathFree(paths)
     mirror: Json = free.fields({key: value for key, value in source.items() if key not in (*_STRUCTURE, *_REMADE)})
     mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
     mirror["location"] = paths.map(source["location"])
@@ -152,59 +152,6 @@ def for_mirror(
     return MirrorMetadata(
         data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(free.left_out)
     )
-
-
-class _PathFree:
-    """Parts of the metadata without the texts that name a place of the source; what was left out is told.
-
-    A text is left out, not mapped: nobody copied what it points at.
-    """
-
-    def __init__(self, paths: PrefixMap) -> None:
-        self._paths = paths
-        self.left_out: list[str] = []
-
-    def entry(self, entry: Json, path_key: str, where: str) -> Json:
-        """An entry whose own path is a file of the mirror too, and is mapped."""
-        rest = {key: value for key, value in entry.items() if key != path_key}
-        return {**self.fields(rest, where), path_key: self._paths.map(entry[path_key])}
-
-    def structure(self, part: Any) -> Any:
-        """Schemas, specs and orders: names and default values are data and stay, comments are not."""
-        if isinstance(part, list):
-            return [self.structure(one) for one in part]
-        if not isinstance(part, dict):
-            return part
-        kept = {}
-        for key, value in part.items():
-            if key == "doc" and isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"comment of column {part.get('name')}: it holds a source path")
-            else:
-                kept[key] = value if key in _DEFAULTS else self.structure(value)
-        return kept
-
-    def fields(self, part: Json, where: str = "") -> Json:
-        kept = {}
-        for key, value in part.items():
-            what = f"{where} {key}".lstrip()
-            if isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"{what}: it holds a source path")
-            else:
-                kept[key] = self._part(value, what)
-        return kept
-
-    def _part(self, value: Any, where: str) -> Any:
-        if isinstance(value, dict):
-            return self.fields(value, where)
-        if not isinstance(value, list):
-            return value
-        kept = []
-        for one in value:
-            if isinstance(one, str) and self._paths.mentions_source(one):
-                self.left_out.append(f"{where}: it holds a source path")
-            else:
-                kept.append(self._part(one, where))
-        return kept
 
 
 def _refs(source: Json, head: int | None, kept: set[int]) -> Json:
@@ -235,7 +182,7 @@ def _snapshot_log(source: Json, head: int | None, kept: set[int]) -> list[Json]:
 
 
 def _properties(
-    source: Mapping[str, str], paths: PrefixMap, version: int, head: int | None, free: _PathFree
+    source: Mapping[str, str], paths: PrefixMap, version: int, head: int | None, free: PathFree
 ) -> dict[str, str]:
     properties: dict[str, str] = free.fields(
         {key: value for key, value in source.items() if key not in PATH_PROPERTIES}, "property"

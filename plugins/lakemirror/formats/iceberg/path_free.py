@@ -1,0 +1,80 @@
+"""Texts of the source's metadata without its places: what names one is left out, and told.
+
+A text is left out, not mapped: nobody copied what it points at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lakemirror.formats.iceberg.avro_walk import Malformed
+from lakemirror.model.paths import PrefixMap
+
+_DEFAULTS = ("initial-default", "write-default")
+
+
+class PathFree:
+    """Makes parts of the metadata free of source paths; `left_out` says in words what was lost."""
+
+    def __init__(self, paths: PrefixMap) -> None:
+        self._paths = paths
+        self.left_out: list[str] = []
+
+    def entry(self, entry: dict[str, Any], path_key: str, where: str) -> dict[str, Any]:
+        """An entry whose own path is a file of the mirror too, and is mapped."""
+        rest = {key: value for key, value in entry.items() if key != path_key}
+        return {**self.fields(rest, where), path_key: self._paths.map(entry[path_key])}
+
+    def structure(self, part: Any) -> Any:
+        """Schemas, specs and orders: names and default values are data and stay, comments are not."""
+        if isinstance(part, list):
+            return [self.structure(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        kept = {}
+        for key, value in part.items():
+            if key == "doc" and isinstance(value, str) and self._paths.mentions_source(value):
+                self.left_out.append(f"comment of column {part.get('name')}: it holds a source path")
+            else:
+                kept[key] = value if key in _DEFAULTS else self.structure(value)
+        return kept
+
+    def fields(self, part: dict[str, Any], where: str = "") -> dict[str, Any]:
+        kept = {}
+        for key, value in part.items():
+            what = f"{where} {key}".lstrip()
+            if isinstance(value, str) and self._paths.mentions_source(value):
+                self.left_out.append(f"{what}: it holds a source path")
+            else:
+                kept[key] = self._part(value, what)
+        return kept
+
+    def _part(self, value: Any, where: str) -> Any:
+        if isinstance(value, dict):
+            return self.fields(value, where)
+        if not isinstance(value, list):
+            return value
+        kept = []
+        for one in value:
+            if isinstance(one, str) and self._paths.mentions_source(one):
+                self.left_out.append(f"{where}: it holds a source path")
+            else:
+                kept.append(self._part(one, where))
+        return kept
+
+
+def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str, bytes] | None:
+    """A manifest's header entries without comments that name the source; None if there are none such.
+
+    Writers keep the table's schema there, with the comments of its columns.
+    """
+    schema = metadata.get("schema", b"")
+    if not paths.mentions_source(schema.decode(errors="replace")):
+        return None
+    try:
+        cleaned = PathFree(paths).structure(json.loads(schema))
+    except (ValueError, RecursionError) as err:
+        raise Malformed(f"the schema in its header is not readable ({err})") from err
+    return {**metadata, "schema": json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()}

@@ -84,7 +84,7 @@ def _from_json(conn_id: str, text: str) -> dict[str, object]:
 
 
 def _from_uri(conn_id: str, text: str) -> dict[str, object]:
-    """`type://login:password@host:port/schema?extra`; a host with a scheme of its own is `type://scheme://host`."""
+    """A type as its scheme, `extra` as its query; a host with a scheme of its own is `type://scheme://host`."""
     conn_type, found, rest = text.partition("://")
     before, slashes, after = rest.partition("://")
     scheme, rest = (before, after) if slashes else ("", rest)

@@ -43,7 +43,7 @@ CLOUD = {
     "conn_type": "postgres",
     "host": "db",
     "login": "ada",
-    "password": "p@ss-hush",
+    "password": "p@ss-hush",  # pragma: allowlist secret
     "schema": "cat",
     "port": 5433,
     "extra": {"s3.secret-access-key": "key-hush", "credential": "id:cred-hush", "s3.region": "north-east"},

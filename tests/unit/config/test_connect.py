@@ -19,7 +19,7 @@ mirror:
   catalog: {name: cloud, type: sql, conn_id: cloud}
   location: s3://mirror/lake
 """
-DATABASE = {"conn_type": "postgres", "schema": "cat", "login": "ada", "password": "pw-hush"}
+DATABASE = {"conn_type": "postgres", "schema": "cat", "login": "ada", "password": "pw-hush"}  # pragma: allowlist secret
 LAKE = {**DATABASE, "host": "one", "extra": {"s3.region": "south", "s3.secret-access-key": "key-hush"}}
 CLOUD = {**DATABASE, "host": "two", "extra": {"s3.secret-access-key": "other-hush"}}
 FILE_MIRROR = "mirror: {catalog: {name: b, type: sql, uri: 'sqlite:///b.db'}, location: %s}\n"

@@ -32,12 +32,15 @@ def test_extra_alone_is_properties_as_they_are(catalog_type: str, conn_type: str
     ("fields", "uri"),
     [
         (DATABASE, "postgresql+psycopg2://ada:hush@db/cat"),  # pragma: allowlist secret
-        ({**DATABASE, "conn_type": "postgresql", "port": 5433}, "postgresql+psycopg2://ada:hush@db:5433/cat"),
+        (
+            {**DATABASE, "conn_type": "postgresql", "port": 5433},
+            "postgresql+psycopg2://ada:hush@db:5433/cat",  # pragma: allowlist secret
+        ),
         ({**DATABASE, "password": ""}, "postgresql+psycopg2://ada@db/cat"),
         ({**DATABASE, "login": "", "password": ""}, "postgresql+psycopg2://db/cat"),
         ({**DATABASE, "host": "::1", "port": 1}, "postgresql+psycopg2://ada:hush@[::1]:1/cat"),
         (
-            {**DATABASE, "password": "p@ss:w/o?r%41d ü+#", "login": "a@b"},
+            {**DATABASE, "password": "p@ss:w/o?r%41d ü+#", "login": "a@b"},  # pragma: allowlist secret
             "postgresql+psycopg2://a%40b:p%40ss%3Aw%2Fo%3Fr%2541d %C3%BC+%23@db/cat",
         ),
         (
@@ -91,8 +94,8 @@ def test_the_address_of_a_rest_catalog(catalog_type: str, fields: dict[str, Any]
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"login": "id", "password": "hu:sh"}, {"credential": "id:hu:sh"}),
-        ({"password": "hush"}, {"token": "hush"}),
+        ({"login": "id", "password": "hu:sh"}, {"credential": "id:hu:sh"}),  # pragma: allowlist secret
+        ({"password": "hush"}, {"token": "hush"}),  # pragma: allowlist secret
         ({"password": "hush", "extra": {"uri": "https://c"}}, {"token": "hush", "uri": "https://c"}),
         (
             {"conn_type": "https", "host": "c", "login": "id", "password": "s"},

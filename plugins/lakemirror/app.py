@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from lakemirror.config.connections import ResolveConnection, environment_connection
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
 from lakemirror.errors import UsageError
@@ -49,18 +50,20 @@ class App:
         now: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
         wrap_store: WrapStore | None = None,
+        connections: ResolveConnection = environment_connection,
     ) -> None:
         self.config = config
         self._now = now
         self._timer = timer
         self._wrap_store = wrap_store
+        self._connections = connections
         self._opened: Ports | None = None
         self._spark: Engine | None = None
         self._runs: dict[TableRef, tuple[MirrorRun, Change | Unchanged]] = {}
 
     @classmethod
-    def load(cls, path: str | None = None) -> App:
-        return cls(load_config(config_path(path)))
+    def load(cls, path: str | None = None, *, connections: ResolveConnection = environment_connection) -> App:
+        return cls(load_config(config_path(path)), connections=connections)
 
     def __enter__(self) -> App:
         return self
@@ -225,7 +228,7 @@ class App:
         from lakemirror.usecases.ports import Ports, as_it_is
 
         if self._opened is None:
-            self._opened = Ports(self.config, self._wrap_store or as_it_is)
+            self._opened = Ports(self.config, self._wrap_store or as_it_is, self._connections)
         return self._opened
 
     def _known_names(self) -> set[str]:

@@ -160,6 +160,18 @@ def test_a_follower_without_a_source_has_only_follow_dags(parse: Parse, tmp_path
     assert list(answer["dags"]) == ["follow__sales__orders"]
 
 
+def test_a_parse_asks_for_no_connection(parse: Parse, tmp_path: Path) -> None:
+    """The connections are not even there; whoever asks for one fails."""
+    mirror = {"catalog": {"name": "cloud", "type": "sql", "conn_id": "lake_cloud"}, "location": f"file://{tmp_path}/m"}
+    source = {"catalog": {"name": "onprem", "type": "sql", "conn_id": "lake_onprem"}}
+    tables = [*TABLES, {"match": "sales.*"}]
+    path = write_config(tmp_path / "lm.yaml", tables, with_source=False, mirror=mirror, source=source)
+    answer = parse(path)
+    assert answer["errors"] == {}
+    assert len(answer["dags"]) == 2 * len(TABLES) + 1
+    assert "lake_cloud" not in str(answer["dags"])
+
+
 def test_a_worker_builds_only_the_dag_it_runs(parse: Parse, config: Path) -> None:
     assert list(parse(config, only_dag="mirror__sales__orders")["dags"]) == ["mirror__sales__orders"]
 

@@ -19,7 +19,10 @@ from tests.judge import TableOf
 
 @dataclass(frozen=True)
 class Installation:
-    """A configuration file over a source lake and a mirror lake; `engine` is what the Spark lane runs on, if set."""
+    """A configuration file over a source lake and a mirror lake; `engine` is what the Spark lane runs on, if set.
+
+    With `mirror_conn_id` the file says nothing of the mirror's catalog but this id.
+    """
 
     config: Path
     source: Lake | None
@@ -28,6 +31,7 @@ class Installation:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     spark: Mapping[str, Any] = field(default_factory=lambda: {"master": "local[2]"})
     engine: Engine | None = None
+    mirror_conn_id: str | None = None
 
     def write(self) -> Installation:
         self.config.write_text(yaml.safe_dump(self._document()), encoding="utf-8")
@@ -54,11 +58,16 @@ class Installation:
         source = {} if self.source is None else {"source": {"catalog": dict(self.source.properties)}}
         return {
             **source,
-            "mirror": {"catalog": dict(self.mirror.properties), "location": self.mirror.properties["warehouse"]},
+            "mirror": {"catalog": self._mirror_catalog(), "location": self.mirror.properties["warehouse"]},
             "spark": dict(self.spark),
             "defaults": dict(self.defaults),
             "tables": [dict(table) for table in self.tables],
         }
+
+    def _mirror_catalog(self) -> dict[str, str]:
+        if self.mirror_conn_id is None:
+            return dict(self.mirror.properties)
+        return {"name": self.mirror.name, "type": "sql", "conn_id": self.mirror_conn_id}
 
 
 def objects(folder: Path) -> dict[str, tuple[int, int, int]]:

@@ -37,6 +37,9 @@ SPARK_TASKS = ("plan_diff", "copy_objects", "rewrite_metadata", "publish_version
 SMALL_CHANGE_FILES = 10
 END_STATES = ("success", "failed")
 VIEW = "web.top"  # the pattern matches its name, but there is nothing to mirror
+# Connections in Airflow's database: there workers and triggerer ask for them, and a Spark driver must be told of them.
+LAKE_CONNECTION, FAR_CONNECTION = "lake_cloud", "far_cloud"
+SECRET = "a-key-that-nobody-may-see"  # pragma: allowlist secret
 
 # A follower shares an Airflow with others here, but nothing else: its configuration knows no source.
 FOLLOWER_DAGS = """
@@ -137,6 +140,7 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         tables=[{"name": ORDERS}, {"name": CUSTOMERS}, {"name": RETURNS, "schedule": None}, {"match": "web.*"}],
         defaults={"schedule": "@daily", "follow_schedule": None, "small_change_files": SMALL_CHANGE_FILES},
         spark={"conn_id": "spark_default", "conf": SMALL_JVM},
+        mirror_conn_id=LAKE_CONNECTION,
     ).write()
     elsewhere = Installation(
         folder / "elsewhere.yaml",
@@ -145,7 +149,7 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         tables=[{"name": STOCK}],
         defaults={"follow_trigger": "sensor", "follow_schedule": "@daily"},
     ).write()
-    follower = replace(elsewhere, config=folder / "follower.yaml", source=None).write()
+    follower = replace(elsewhere, config=folder / "follower.yaml", source=None, mirror_conn_id=FAR_CONNECTION).write()
     bundle = folder / "follower_dags"
     bundle.mkdir()
     (bundle / "follower.py").write_text(FOLLOWER_DAGS.format(config=str(follower.config)))
@@ -161,7 +165,10 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         made.write(CLICKS, 0, 100, files=3)
         judge.spark.sql(f"CREATE VIEW onprem_air.{VIEW} AS SELECT id FROM onprem_air.{CLICKS}")
         airflow.start()
-        yield replace(made, api=airflow.api())
+        api = airflow.api()
+        api.post("/connections", _connection(LAKE_CONNECTION, lake))
+        api.post("/connections", _connection(FAR_CONNECTION, elsewhere))
+        yield replace(made, api=api)
     shutil.rmtree(folder / "home" / "logs", ignore_errors=True)
 
 
@@ -281,6 +288,15 @@ def test_the_scheduler_mirrors_a_large_table_by_spark_submit(stage: Stage) -> No
     assert "copied 24 files" in report
 
 
+def test_a_secret_of_a_connection_is_left_nowhere(stage: Stage) -> None:
+    """Not in the logs of tasks, triggers and Spark jobs, not in the bucket, not in a catalog."""
+    stage.await_mirrored(ORDERS, timeout_s=180)
+    places = (stage.airflow.task_logs, stage.lake.mirror.folder, stage.elsewhere.mirror.folder)
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert len(files) > 50
+    assert [path for path in [*files, stage.airflow.log_file] if SECRET.encode() in path.read_bytes()] == []
+
+
 def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)
     assert stage.api.import_errors() == []
@@ -296,6 +312,14 @@ def _head(metadata_uri: str | None) -> int | None:
         return None
     found = json.loads(Path("/" + metadata_uri.removeprefix("file:").lstrip("/")).read_text())["current-snapshot-id"]
     return None if found == -1 else int(found)
+
+
+def _connection(conn_id: str, installation: Installation) -> dict[str, str]:
+    """What the configuration leaves out of the mirror's catalog, and a secret, as the api-server wants it."""
+    properties = installation.mirror.properties
+    database = properties["uri"].removeprefix("sqlite:///")
+    extra = json.dumps({"warehouse": properties["warehouse"], "s3.secret-access-key": SECRET})
+    return {"connection_id": conn_id, "conn_type": "sqlite", "host": database, "extra": extra}
 
 
 def _with_bundles(folders: Mapping[str, Path | None]) -> dict[str, str]:

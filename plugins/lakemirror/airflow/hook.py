@@ -1,15 +1,24 @@
-"""The way from an Airflow task to the library: a config path becomes an App."""
+"""The way from an Airflow task to the library: a path becomes an App, a connection id what Airflow knows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.log import mask_secret
+
+from lakemirror.errors import PermanentError, UsageError
 
 if TYPE_CHECKING:
     from lakemirror.app import App
+    from lakemirror.config.connections import Connection
+    from lakemirror.config.models import Config
+
+_FIELDS = ("conn_type", "host", "port", "schema", "login", "password", "extra")
 
 
 class LakemirrorHook(BaseHook):
@@ -21,11 +30,51 @@ class LakemirrorHook(BaseHook):
 
     @contextmanager
     def app(self) -> Iterator[App]:
-        """The use cases over the configuration at `config_path` (None: where the CLI would look), closed after use."""
+        """The use cases over the configuration at `config_path` (None: where the CLI would look), closed after use.
+
+        Connections come from Airflow: its secrets backends, its environment and its database, when they are needed.
+        """
         from lakemirror.app import App
 
-        app = App.load(self.config_path)
+        app = App.load(self.config_path, connections=self.resolve)
         try:
             yield app
         finally:
             app.close()
+
+    def resolve(self, conn_id: str) -> Connection:
+        """What Airflow knows under this id, hidden in its logs from now on; UsageError if it knows nothing."""
+        from lakemirror.config.connections import Connection
+
+        refused: Exception
+        try:
+            known = self.get_connection(conn_id)
+        except PermissionError:
+            refused = PermanentError("read connection", conn_id, "Airflow denies it to this task", "check its rights")
+        except (AirflowException, ValueError):  # what they say may hold the connection itself
+            hint = "define it in Airflow, or check how it is written"
+            refused = UsageError("read connection", conn_id, "Airflow cannot give this connection", hint)
+        else:
+            connection = Connection.of(conn_id, {name: getattr(known, name) for name in _FIELDS})
+            _hide(connection)
+            return connection
+        raise refused
+
+    def driver_environment(self, config: Config) -> dict[str, str]:
+        """The connections of a configuration for a process that has no Airflow: secret, as its environment only."""
+        from lakemirror.config.connect import connection_ids
+        from lakemirror.config.connections import variable_of
+
+        return {variable_of(conn_id): self.resolve(conn_id).as_json() for conn_id in connection_ids(config)}
+
+
+def _hide(connection: Connection) -> None:
+    """Airflow hides the password, and values of `extra` whose names it knows; pyiceberg has other names for secrets."""
+    from lakemirror.config.connections import parse_object
+    from lakemirror.config.environment import is_secret_name
+
+    if connection.password:
+        mask_secret(quote(connection.password, safe=" +"))  # as it stands in the address of a database
+    for name, value in (parse_object(connection.extra or "{}") or {}).items():
+        if isinstance(value, str) and value and is_secret_name(name):
+            mask_secret(value)

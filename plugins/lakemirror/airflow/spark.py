@@ -6,8 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,8 @@ class SparkJobOperator(SparkSubmitOperator):
     """One stage of the way of a commit, as a Spark job of its own; re-running it finishes what is missing.
 
     The connection `conn_id` names the cluster. The driver runs next to this task (client mode), with its environment,
-    so that the job reads the same configuration; the library goes to the executors as one archive.
+    so that the job reads the same configuration, and with the connections that this names, which it cannot ask Airflow
+    for; the library goes to the executors as one archive.
     """
 
     template_fields: Sequence[str] = (
@@ -63,10 +64,13 @@ class SparkJobOperator(SparkSubmitOperator):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakemirror-")))
             result_uri = (folder / "result.json").as_uri()  # the driver runs on this machine
             with airflow_errors(is_plan_fixed=True):
-                app = stack.enter_context(LakemirrorHook(config_path=self.config_path).app())
+                hook = LakemirrorHook(config_path=self.config_path)
+                app = stack.enter_context(hook.app())
                 self._prepare(app, result_uri, folder)
+                secrets = hook.driver_environment(app.config)
             try:
-                super().execute(context)
+                with _environment(secrets):
+                    super().execute(context)
             except AirflowException as err:
                 raise self._failure(app, result_uri, err) from err
             result = self._read_result(app, result_uri)
@@ -123,6 +127,23 @@ def _defaults(env: Mapping[str, str]) -> dict[str, str]:
         python["spark.pyspark.python"] = sys.executable
     quiet = {"spark.log.level": "WARN", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     return {**python, **quiet}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """For processes that start meanwhile. The provider's `env_vars` would do on some masters only: on YARN and
+    Kubernetes it writes them into the command, which everybody on the host and every reader of the log can see.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _search_path(env: Mapping[str, str]) -> dict[str, str] | None:

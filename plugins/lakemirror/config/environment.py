@@ -76,7 +76,7 @@ def _refuse_plain_secret(path: KeyPath, value: object, done: Substituted) -> Non
         return
     text, key = str(value), path[-1] if path else ""
     variable = re.sub(r"[^A-Za-z0-9]+", "_", dotted(path)).strip("_").upper()
-    if isinstance(key, str) and _SECRET_KEY.search(key) and text and not _has_reference(text):
+    if isinstance(key, str) and is_secret_name(key) and text and not _has_reference(text):
         hint = f"write ${{{variable}}} and export that variable"
     elif any(not _has_reference(match.group(1)) for pattern in _IN_ADDRESS for match in pattern.finditer(text)):
         hint = f"write ${{{variable}_PASSWORD}} in its place and export that variable"
@@ -85,6 +85,11 @@ def _refuse_plain_secret(path: KeyPath, value: object, done: Substituted) -> Non
     done.findings.append(Finding(path, f"`{dotted(path)}` holds a secret in plain text", hint))
     done.secrets.add(path)
     done.broken.add(path)
+
+
+def is_secret_name(key: str) -> bool:
+    """Whether what is kept under such a key is a secret."""
+    return _SECRET_KEY.search(key) is not None
 
 
 def _has_reference(text: str) -> bool:

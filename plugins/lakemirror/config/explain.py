@@ -86,6 +86,7 @@ def _section_values(config: Config) -> Iterator[tuple[KeyPath, object]]:
 def _catalog_values(side: str, catalog: Any) -> Iterator[tuple[KeyPath, object]]:
     yield (side, "catalog", "name"), catalog.name
     yield (side, "catalog", "type"), catalog.type
+    yield (side, "catalog", "conn_id"), catalog.conn_id
     for key, value in sorted(catalog.properties.items()):
         yield (side, "catalog", key), value
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -49,9 +49,8 @@ def _places(data: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any], str
             continue
         catalog = section.get("catalog")
         if isinstance(catalog, dict):
-            yield (side, "catalog", "uri"), catalog, "uri", True
-            if catalog.get("type") not in _NAMED_WAREHOUSE:
-                yield (side, "catalog", "warehouse"), catalog, "warehouse", False
+            for key, make in absolute_places(str(catalog.get("type"))):
+                yield (side, "catalog", key), catalog, key, make is absolute_database
         roots = section.get("roots")
         for index, root in enumerate(roots if isinstance(roots, list) else ()):
             if isinstance(root, dict):
@@ -95,6 +94,19 @@ def absolute_database(text: str, base: str) -> str:
             "a SQLite file like sqlite:///relative.db or sqlite:////absolute.db", "memory is gone with the process"
         )
     return f"{scheme}:///{os.path.normpath(os.path.join(base, file))}{query or ''}"
+
+
+def absolute_places(catalog_type: str) -> tuple[tuple[str, Callable[[str, str], str]], ...]:
+    """The properties of such a catalog that are places, and what makes each absolute."""
+    uri = ("uri", absolute_database)
+    return (uri,) if catalog_type in _NAMED_WAREHOUSE else (uri, ("warehouse", absolute_location))
+
+
+def is_relative(text: str) -> bool:
+    """Whether it depends on a folder what a location, or the address of a database, means."""
+    match = _SQLITE.fullmatch(text)
+    path = match.group(3) if match else text
+    return not os.path.isabs(path) and (match is not None or _SCHEME.fullmatch(text) is None)
 
 
 def is_within(inner: str, outer: str) -> bool:

@@ -6,8 +6,10 @@ entry says something about it, and once, at `defaults:`, if not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from lakemirror.config.knobs import Knobs
 from lakemirror.config.locations import is_within
@@ -19,15 +21,23 @@ from lakemirror.config.sections import CatalogConfig, SourceConfig, TableEntry
 Verdict = tuple[str, str] | None
 _SHORTEST_GRACE = {"A": timedelta(hours=24), "B": timedelta(days=7), "C": timedelta(days=7)}
 _NEEDS_URI = ("sql", "rest", "hive")
+_ALMOST_CONN_ID = re.compile(r"conn(ection)?([._-]?id)?", re.IGNORECASE)
 
 
 def check_rules(config: Config) -> Iterator[Finding]:
     yield from _knob_findings(config)
     yield from _entry_findings(config)
+    yield from _connection_findings(config)
+    yield from check_catalogs(config)
+    if config.source is not None:
+        yield from _root_findings(config.source)
+
+
+def check_catalogs(config: Config) -> Iterator[Finding]:
+    """What can be told of the catalogs and their places; the rest is told when their connections are known."""
     yield from _catalog_findings(config)
     if config.source is not None:
         yield from _overlap_findings(config, config.source)
-        yield from _root_findings(config.source)
 
 
 def _sample_bounds(knobs: Knobs) -> Verdict:
@@ -145,25 +155,49 @@ def _never_reached(
             return
 
 
+def _connection_findings(config: Config) -> Iterator[Finding]:
+    """A slip in `conn_id` would be a property that nobody reads, and two ids may be one to the environment."""
+    ids: dict[str, KeyPath] = {config.spark.conn_id: ("spark", "conn_id")}
+    for side, catalog in _sides(config):
+        for key in catalog.properties:
+            if _ALMOST_CONN_ID.fullmatch(key):
+                message = f"unknown key `{key}` in `{side}.catalog`"
+                yield Finding((side, "catalog", key), message, "did you mean `conn_id`?")
+        path = (side, "catalog", "conn_id")
+        for other, where in ids.items():
+            if catalog.conn_id is not None and catalog.conn_id != other and catalog.conn_id.upper() == other.upper():
+                message = f"`{dotted(path)}` differs from `{dotted(where)}` in nothing but upper and lower case"
+                hint = "Airflow's variable AIRFLOW_CONN_<ID> cannot tell them apart: rename one of the connections"
+                yield Finding(path, message, hint, about=(where,))
+        if catalog.conn_id is not None:
+            ids.setdefault(catalog.conn_id, path)
+
+
+def _sides(config: Config) -> list[tuple[str, CatalogConfig]]:
+    source: list[tuple[str, CatalogConfig]] = [] if config.source is None else [("source", config.source.catalog)]
+    return [*source, ("mirror", config.mirror.catalog)]
+
+
 def _catalog_findings(config: Config) -> Iterator[Finding]:
-    sides: list[tuple[str, CatalogConfig]] = [("mirror", config.mirror.catalog)]
     if config.source is not None:
-        sides.append(("source", config.source.catalog))
-        if _identity(config.source.catalog) == _identity(config.mirror.catalog):
+        theirs, ours = _identity(config.source.catalog), _identity(config.mirror.catalog)
+        if theirs is not None and theirs == ours:
             message = "`mirror.catalog` is the source's catalog: the mirror would be committed over the source"
             about: tuple[KeyPath, ...] = (("source", "catalog", "uri"), ("mirror", "catalog", "uri"))
             yield Finding(("mirror", "catalog"), message, "give the mirror a catalog of its own", about=about)
-    for side, catalog in sides:
-        if catalog.type in _NEEDS_URI and not catalog.uri:
+    for side, catalog in _sides(config):
+        if catalog.type in _NEEDS_URI and not catalog.uri and catalog.says("uri"):
             message = f"`{side}.catalog.uri` is required for type {catalog.type}"
             yield Finding((side, "catalog"), message, about=((side, "catalog", "uri"),))
 
 
-def _identity(catalog: CatalogConfig) -> tuple[str | None, ...]:
-    """Two catalogs of equal identity hold the same tables."""
+def _identity(catalog: CatalogConfig) -> tuple[str | None, ...] | None:
+    """Two catalogs of equal identity hold the same tables; None: a connection has a say in it."""
     get = catalog.properties.get
+    if not catalog.says(*_IDENTITY.get(catalog.type, ("uri",))):
+        return None
     if catalog.type == "sql":  # one database holds several catalogs, told apart by name
-        return "sql", catalog.uri, catalog.name
+        return "sql", *_database(catalog.uri or ""), catalog.name
     if catalog.type == "glue":
         return "glue", get("glue.region") or get("client.region"), get("glue.id"), get("glue.endpoint")
     if catalog.type in ("rest", "blms"):
@@ -171,14 +205,35 @@ def _identity(catalog: CatalogConfig) -> tuple[str | None, ...]:
     return catalog.type, catalog.uri
 
 
+def _database(uri: str) -> tuple[str | None, ...]:
+    """Which database an address means, whoever logs in and by whichever driver."""
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        return (uri,)
+    backend = parts.scheme.partition("+")[0]
+    return backend, parts.hostname, str(port or _PORTS.get(backend)), parts.path
+
+
+_PORTS = {"postgresql": 5432}
+_IDENTITY = {
+    "glue": ("glue.region", "client.region", "glue.id", "glue.endpoint"),
+    "rest": ("uri", "warehouse"),
+    "blms": ("uri", "warehouse"),
+}
+
+
 def _overlap_findings(config: Config, source: SourceConfig) -> Iterator[Finding]:
     mirror = config.mirror.location
     places: list[tuple[KeyPath, str]] = [(("source", "roots", i, "from"), r.from_) for i, r in enumerate(source.roots)]
     if source.catalog.warehouse and "://" in source.catalog.warehouse:
         places.append((("source", "catalog", "warehouse"), source.catalog.warehouse))
-    other_store = source.catalog.properties.get("s3.endpoint") != config.mirror.catalog.properties.get("s3.endpoint")
+    catalogs = (source.catalog, config.mirror.catalog)
+    other_store = len({catalog.properties.get("s3.endpoint") for catalog in catalogs}) > 1
+    is_told = all(catalog.says("s3.endpoint") for catalog in catalogs)
     for path, place in places:
-        if mirror.startswith("s3") and other_store:
+        if mirror.startswith("s3") and (other_store or not is_told):
             continue
         if is_within(mirror, place) or is_within(place, mirror):
             relation = "lies inside" if is_within(mirror, place) else "contains"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -19,6 +19,8 @@ SourceCatalogType = Literal["sql", "rest", "hive", "glue"]
 MirrorCatalogType = Literal["sql", "rest", "blms", "glue"]
 
 _ROOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
+# What Airflow accepts as the id of a connection.
+_CONN_ID = re.compile(r"[A-Za-z0-9_#!()\-.:/\\]{1,250}", re.ASCII)
 _GLOB_CHARACTERS = re.compile(r"[*?\[\]]")
 
 
@@ -26,6 +28,12 @@ def _check_root_name(name: str) -> str:
     if not _ROOT_NAME.fullmatch(name):
         raise refuse("a name of letters, digits, `_`, `-` and `.`: it becomes the folder `_roots/<name>`")
     return name
+
+
+def _check_conn_id(conn_id: str) -> str:
+    if not _CONN_ID.fullmatch(conn_id):
+        raise refuse("the id of an Airflow connection", "up to 250 letters, digits and `_-.:/#!()`")
+    return conn_id
 
 
 def _check_table_name(name: str) -> str:
@@ -47,21 +55,27 @@ def _check_state_uri(uri: str) -> str:
 Text = Annotated[str, Field(min_length=1)]
 
 
+CATALOG_KEYS = ("name", "type", "conn_id")
+
+
 class CatalogConfig(Section):
-    """A catalog. Every key but `name` and `type` is a pyiceberg property and reaches pyiceberg as it is."""
+    """A catalog. Every key but `name`, `type` and `conn_id` is a pyiceberg property and reaches it as it is."""
 
     name: Text = Field(description="The catalog's name; a SQL catalog keeps its tables under it.")
     type: str
+    conn_id: Annotated[str, AfterValidator(_check_conn_id)] | None = Field(
+        default=None, description="Airflow's connection; gives the properties that are not in the file."
+    )
     properties: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _fold(cls, data: Any) -> Any:
-        """The file has properties beside `name` and `type`; here they are a map of their own."""
+        """The file has properties beside its own keys; here they are a map of their own."""
         if not isinstance(data, dict):
             return data
-        properties = {key: value for key, value in data.items() if key not in ("name", "type")}
-        return {**{key: data[key] for key in ("name", "type") if key in data}, "properties": properties}
+        properties = {key: value for key, value in data.items() if key not in CATALOG_KEYS}
+        return {**{key: data[key] for key in CATALOG_KEYS if key in data}, "properties": properties}
 
     @property
     def uri(self) -> str | None:
@@ -70,6 +84,17 @@ class CatalogConfig(Section):
     @property
     def warehouse(self) -> str | None:
         return self.properties.get("warehouse")
+
+    def says(self, *keys: str) -> bool:
+        """Whether nothing but the file decides these properties; an open connection may bring what is missing."""
+        return self.conn_id is None or all(key in self.properties for key in keys)
+
+    def filled(self, found: Mapping[str, str]) -> Self:
+        """With what its connection said: the file's own keys win, all others are secret, and the id is gone."""
+        added = {key: value for key, value in found.items() if key not in self.properties}
+        full = self.model_copy(update={"conn_id": None, "properties": {**self.properties, **added}})
+        full.hide_values({*self._secrets, *(f"properties.{key}" for key in added)})
+        return full
 
 
 class SourceCatalogConfig(CatalogConfig):

@@ -12,7 +12,14 @@ from lakemirror.config.cache import SUPERSEDED, CacheConfig
 from lakemirror.config.knobs import GcKnobs, Knobs, knob_names
 from lakemirror.config.models import Config
 from lakemirror.config.problems import Finding, KeyPath, Missing, dotted, listing, nearest
-from lakemirror.config.sections import MirrorConfig, RootConfig, SourceConfig, SparkConfig, StateConfig
+from lakemirror.config.sections import (
+    CATALOG_KEYS,
+    MirrorConfig,
+    RootConfig,
+    SourceConfig,
+    SparkConfig,
+    StateConfig,
+)
 
 _ENTRY_KEYS = ("name", "match", "exclude")
 _WANTED = {
@@ -64,7 +71,7 @@ def file_path(loc: tuple[int | str, ...]) -> KeyPath:
 
 def model_path(path: KeyPath) -> KeyPath:
     """The way back: where the models keep what the file has at this path."""
-    if path[1:2] == ("catalog",) and path[2:] not in (("name",), ("type",)):
+    if path[1:2] == ("catalog",) and path[2:] not in [(key,) for key in CATALOG_KEYS]:
         return (*path[:2], "properties", *path[2:])
     if path[:1] == ("tables",) and len(path) > 2 and path[2] not in _ENTRY_KEYS:
         return (*path[:2], "overrides", *path[2:])

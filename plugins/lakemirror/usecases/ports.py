@@ -11,6 +11,8 @@ from functools import cached_property
 
 from lakemirror.catalogs.open import open_mirror, open_source
 from lakemirror.catalogs.ports import MirrorCatalog, SourceCatalog
+from lakemirror.config.connect import Sides, connect
+from lakemirror.config.connections import ResolveConnection, environment_connection
 from lakemirror.config.models import Config
 from lakemirror.config.sections import SourceConfig
 from lakemirror.errors import UsageError
@@ -31,10 +33,14 @@ def as_it_is(side: str, store: ObjectStore) -> ObjectStore:
 
 @dataclass
 class Ports:
-    """Stores and catalogs of both sides; `wrap_store` lets a test stand between the library and a store."""
+    """Stores and catalogs of both sides; `wrap_store` lets a test stand between the library and a store.
+
+    `connections` is asked once, for all connections that the configuration names, by the first port that opens.
+    """
 
     config: Config
     wrap_store: WrapStore = field(default=as_it_is)
+    connections: ResolveConnection = field(default=environment_connection)
 
     @cached_property
     def source_store(self) -> ObjectStore:
@@ -56,11 +62,11 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        return self._store("mirror", self.config.mirror.catalog.properties)
+        return self._store("mirror", self._sides.mirror.catalog.properties)
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:
-        return open_mirror(self.config.mirror.catalog)
+        return open_mirror(self._sides.mirror.catalog)
 
     @cached_property
     def state(self) -> StateDatabase | None:
@@ -70,16 +76,21 @@ class Ports:
     def has_source(self) -> bool:
         return self.config.source is not None
 
+    @cached_property
+    def _sides(self) -> Sides:
+        return connect(self.config, self.connections)
+
     def layout(self, table: TableRef) -> TableLayout:
         return TableLayout.of(self.config.mirror.location, table)
 
     @property
     def _source(self) -> SourceConfig:
-        if self.config.source is None:
+        source = self._sides.source
+        if source is None:
             raise UsageError(
                 "open source", self.config.path, "the configuration has no source", "only follow and status work here"
             )
-        return self.config.source
+        return source
 
     def _store(self, side: str, properties: dict[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

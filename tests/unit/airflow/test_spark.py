@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -11,7 +12,9 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakemirror.airflow import spark
+from lakemirror.airflow.hook import LakemirrorHook
 from lakemirror.airflow.spark import SparkJobOperator
+from lakemirror.config.connections import Connection, environment_connection
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, TransientError
@@ -29,10 +32,12 @@ class SparkSubmit:
     def __init__(self, store: ObstoreStore, payload: dict[str, Any] | None, *, fails: bool) -> None:
         self.store, self.payload, self.fails = store, payload, fails
         self.command: list[str] = []
+        self.environment: dict[str, str] = {}
         self.archive_bytes = 0
 
     def submit(self, hook: SparkSubmitHook, application: str = "", **kwargs: Any) -> None:
         self.command = hook._build_spark_submit_command(application)
+        self.environment = {**os.environ, **(hook._env or {})}
         conf = [self.command[at + 1] for at, word in enumerate(self.command) if word == "--conf"]
         (archive,) = [one.removeprefix("spark.archives=") for one in conf if one.startswith("spark.archives=")]
         self.archive_bytes = Path(archive.partition("#")[0]).stat().st_size
@@ -45,8 +50,8 @@ class SparkSubmit:
         return self.command[self.command.index(name) + 1]
 
 
-def _config(folder: Path, spark_conf: dict[str, str]) -> Config:
-    catalog = {"name": "m", "type": "sql", "uri": "sqlite:///m.db"}
+def _config(folder: Path, spark_conf: dict[str, str], **more: str) -> Config:
+    catalog = {"name": "m", "type": "sql", "uri": "sqlite:///m.db", **more}
     document = {"mirror": {"catalog": catalog, "location": "file:///m"}, "spark": {"conf": spark_conf}}
     (folder / "c.yaml").write_text(json.dumps(document))
     return load_config(folder / "c.yaml", env={})
@@ -191,3 +196,56 @@ def test_spark_submit_is_found_next_to_this_python(monkeypatch: pytest.MonkeyPat
 def test_json_only_in_what_is_handed_on(operator: SparkJobOperator, app: MagicMock, context: Any) -> None:
     _, answer = _play(operator, app, context, _success(), fails=False)
     assert json.loads(json.dumps(answer)) == answer
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://m:7077", "yarn"])
+@pytest.mark.parametrize("had", [None, "generic://before"])
+def test_the_driver_gets_its_connections_and_nobody_else_sees_them(
+    operator: SparkJobOperator,
+    app: MagicMock,
+    context: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    master: str,
+    had: str | None,
+) -> None:
+    """On YARN and Kubernetes the provider would write `env_vars` into the command, and the command into the log."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": master}))
+    if had is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_CLOUD", had)
+    app.config = _config(tmp_path, {}, conn_id="cloud")
+    secret = Connection("cloud", extra='{"token": "tok-hush"}')
+    with patch.object(LakemirrorHook, "resolve", autospec=True, return_value=secret):
+        player, answer = _play(operator, app, context, _success(), fails=False)
+    assert environment_connection("cloud", player.environment) == secret
+    assert os.environ.get("AIRFLOW_CONN_CLOUD") == had
+    assert "hush" not in " ".join(player.command)
+    assert "hush" not in json.dumps([operator.env_vars, operator.conf, operator.application_args, answer])
+    out, err = capfd.readouterr()
+    assert "hush" not in out + err
+
+
+def test_the_environment_is_put_back_after_a_failure(
+    operator: SparkJobOperator, app: MagicMock, context: Any, tmp_path: Path
+) -> None:
+    app.config = _config(tmp_path, {}, conn_id="cloud")
+    with (
+        patch.object(LakemirrorHook, "resolve", autospec=True, return_value=Connection("cloud", host="h")),
+        pytest.raises(AirflowException),
+    ):
+        _play(operator, app, context, None, fails=True)
+    assert "AIRFLOW_CONN_CLOUD" not in os.environ
+
+
+def test_a_missing_connection_is_told_before_anything_is_submitted(
+    operator: SparkJobOperator, app: MagicMock, context: Any, tmp_path: Path
+) -> None:
+    app.config = _config(tmp_path, {}, conn_id="cloud")
+    player = SparkSubmit(app.mirror_store, _success(), fails=False)
+    with (
+        patch.object(SparkSubmitHook, "submit", autospec=True, side_effect=player.submit),
+        pytest.raises(AirflowFailException, match="read connection cloud: Airflow cannot give this connection"),
+    ):
+        operator.execute(context)
+    assert player.command == []

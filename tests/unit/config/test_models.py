@@ -186,7 +186,7 @@ def test_no_text_of_a_configuration_shows_a_secret(config: Config) -> None:
     assert config.source.catalog.properties["s3.secret-access-key"] == "key-hush"
     assert repr(config.source.roots[0]) == "RootConfig(name='cold', from_='***')"
     assert repr(config.source.catalog) == (
-        "SourceCatalogConfig(name='onprem', type='sql', "
+        "SourceCatalogConfig(name='onprem', type='sql', conn_id=None, "
         "properties={'uri': '***', 's3.secret-access-key': '***', 's3.region': 'north'})"
     )
 

@@ -204,3 +204,57 @@ def test_roots_differ(files: Files) -> None:
         "lake.yaml:3: `source.roots[1].name` is the same as source.roots[0].name; keep one",
         "lake.yaml:3: `source.roots[1].from` is the same as source.roots[0].from; keep one",
     ]
+
+
+_CONNECTED = "{name: %s, type: sql, conn_id: %s}"
+
+
+@pytest.mark.parametrize(
+    ("source", "mirror", "spark", "wrong", "other"),
+    [
+        ("lake", "cloud", "spark_default", None, None),
+        ("lake", "lake", "spark_default", None, None),
+        ("lake", "Lake", "spark_default", "mirror.catalog", "source.catalog"),
+        ("Spark_default", "cloud", "spark_default", "source.catalog", "spark"),
+        ("spark_default", "cloud", "spark_default", None, None),
+    ],
+)
+def test_ids_that_the_environment_cannot_tell_apart(
+    files: Files, source: str, mirror: str, spark: str, wrong: str | None, other: str | None
+) -> None:
+    text = _both_sides(_CONNECTED % ("a", source), _CONNECTED % ("b", mirror), "mirror")
+    line = 2 if wrong == "source.catalog" else 5
+    problem = (
+        f"lake.yaml:{line}: `{wrong}.conn_id` differs from `{other}.conn_id` in nothing but upper and lower case; "
+        "Airflow's variable AIRFLOW_CONN_<ID> cannot tell them apart: rename one of the connections"
+    )
+    assert files.check(f"{text}spark: {{conn_id: {spark}}}\n".replace(" " * 8, "")) == ([problem] if wrong else [])
+
+
+@pytest.mark.parametrize("key", ["conn-id", "connId", "CONN_ID", "connection_id", "connection", "conn"])
+def test_a_slip_in_conn_id_is_no_property(files: Files, key: str) -> None:
+    text = f"mirror:\n  catalog: {{name: b, type: glue, {key}: cloud}}\n  location: s3://m\n"
+    assert files.check(text) == [f"lake.yaml:2: unknown key `{key}` in `mirror.catalog`; did you mean `conn_id`?"]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("cloud", None),
+        ("'team/cloud-1.x:y#!(z)'", None),
+        ("7", None),
+        ("null", None),
+        ("''", "want the id of an Airflow connection, got ''; up to 250 letters, digits and `_-.:/#!()`"),
+        ("'a b'", "want the id of an Airflow connection, got 'a b'; up to 250 letters, digits and `_-.:/#!()`"),
+        ("ü", "want the id of an Airflow connection, got 'ü'; up to 250 letters, digits and `_-.:/#!()`"),
+        ("'${X}'", "want the id of an Airflow connection, got ***; up to 250 letters, digits and `_-.:/#!()`"),
+        ("[cloud]", "want text, got a list"),
+        ("{a: b}", "want text, got a map"),
+    ],
+)
+def test_the_id_of_a_connection(files: Files, value: str, problem: str | None) -> None:
+    text = f"mirror:\n  catalog: {{name: b, type: glue, conn_id: {value}}}\n  location: s3://m\n"
+    found = files.check(text, {"X": "a hush"})
+    assert found == ([f"lake.yaml:2: `mirror.catalog.conn_id`: {problem}"] if problem else [])
+    if not problem:
+        assert files.load(text).mirror.catalog.properties == {}

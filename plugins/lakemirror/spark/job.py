@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def run_job(name: str, args: JobArgs, run: Run, load_app: Callable[[str], HasMir
         store = load_app(args.config).mirror_store
     except LakemirrorError as err:
         sys.stderr.write(f"{err}\n")
+        if args.result_uri.startswith("file:"):  # needs nothing of the configuration that could not be loaded
+            write_result(ObstoreStore({}), args.result_uri, _failed(args, err))
         return err.exit_code
     try:
         result = _in_session(name, args, run)

@@ -153,6 +153,9 @@ def test_a_bad_configuration_starts_no_session(
 
     assert job.run_job("copy_objects", _args(tmp_path), never, load) == 2
     assert "did you mean mirror?" in capsys.readouterr().err
+    told = job.read_result(STORE, _args(tmp_path).result_uri)
+    assert told is not None
+    assert (told["ok"], told["error"]["kind"]) == (False, "usage")  # so that the submitter does not try again
     session.stop.assert_not_called()
 
 

@@ -1,7 +1,7 @@
 """Roaring bitmaps of 64-bit positions, as deletion vectors hold them: counted and checked, never unpacked.
 
 The portable serialisation is walked with every length checked before it is believed. Containers must be sorted and
-hold as many values as their headers say. Memory is bounded by the bytes that came in: a run is counted, not spelled out.
+hold as many values as their headers say. Memory is bounded by the bytes that came in: runs are counted, not unpacked.
 """
 
 from __future__ import annotations

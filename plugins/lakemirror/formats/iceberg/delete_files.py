@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lakemirror.errors import UnsupportedError
-from lakemirror.formats.iceberg import position_deletes, position_deletes_avro, puffin
+from lakemirror.formats.iceberg import position_deletes, position_deletes_avro, position_deletes_orc, puffin
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
 from lakemirror.model.paths import PrefixMap
 
@@ -22,6 +22,7 @@ class _Format(NamedTuple):
 
 _FORMATS = {
     "PARQUET": _Format(position_deletes.rewrite, position_deletes.same_rows),
+    "ORC": _Format(position_deletes_orc.rewrite, position_deletes_orc.is_same),
     "AVRO": _Format(position_deletes_avro.rewrite, position_deletes_avro.is_same),
     "PUFFIN": _Format(puffin.rewrite, puffin.is_same),
 }

@@ -24,8 +24,6 @@ MAX_PATHS = 1 << 22  # of one stripe: entries of its dictionary, or rows if it h
 _PRESENT, _DATA, _LENGTH, _DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTERS = 0, 1, 2, 3, 6, (7, 8)
 _DIRECT_V2, _DICTIONARY_V2 = 2, 3
 _ENCODING_KIND, _DICTIONARY_SIZE = 1, 2
-_STRUCT, _STRING = 12, 7
-_TYPE_KIND, _TYPE_SUBTYPES, _TYPE_ATTRIBUTES = 1, 2, 7
 _INDEX_ENTRIES, _ENTRY_POSITIONS, _ENTRY_STATISTICS = 1, 1, 2
 _STRIPE_STATISTICS, _COLUMN_STATISTICS = 1, 1
 _DAMAGED = (Malformed, UnicodeError, LookupError)
@@ -88,15 +86,9 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
 
 
 def _path_column(file: OrcFile, uri: str) -> int:
+    found = file.columns_with_id(DELETE_FILE_PATH)
     types = file.footer.messages(container.FOOTER_TYPES)
-    wanted = [(b"iceberg.id", str(DELETE_FILE_PATH).encode())]
-    top = types[0].numbers(_TYPE_SUBTYPES) if types and types[0].number(_TYPE_KIND) == _STRUCT else []
-    found = [
-        column
-        for column in top
-        if any((pair.parts(1), pair.parts(2)) == ([wanted[0][0]], [wanted[0][1]]) for pair in types[column].messages(7))
-    ]
-    if len(found) != 1 or types[found[0]].number(_TYPE_KIND) != _STRING:
+    if len(found) != 1 or types[found[0]].number(container.TYPE_KIND) != container.STRING:
         raise damaged(uri, f"no column of text with field id {DELETE_FILE_PATH}")
     return found[0]
 
@@ -142,7 +134,7 @@ class _PathColumn:
     def rewritten(self, mapped: MappedPaths, change: statistics.Change) -> Stripe:
         targets = [mapped.map(path, self.uri).encode() for path in self.paths()]
         stride = self.file.footer.number(container.FOOTER_STRIDE)
-        step = len(targets) if self._has_dictionary or not stride else stride
+        step = max(1, len(targets)) if self._has_dictionary or not stride else stride
         groups = [targets[start : start + step] for start in range(0, len(targets), step)]
         # Each row group starts a chunk and a run of its own, so that its place in both is the start of a chunk.
         texts, text_places = self._packed(b"".join(group) for group in groups)

@@ -30,6 +30,9 @@ FOOTER_STATISTICS, FOOTER_STRIDE, FOOTER_ENCRYPTION = 7, 8, 10
 STRIPE_OFFSET, STRIPE_INDEX_LENGTH, STRIPE_DATA_LENGTH, STRIPE_FOOTER_LENGTH, STRIPE_ROWS = 1, 2, 3, 4, 5
 STREAMS, ENCODINGS, STRIPE_ENCRYPTION = 1, 2, 4
 STREAM_KIND, STREAM_COLUMN, STREAM_LENGTH = 1, 2, 3
+TYPE_KIND, TYPE_SUBTYPES, TYPE_ATTRIBUTES = 1, 2, 7
+STRING, STRUCT = 7, 12  # kinds of types
+_KEY, _VALUE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,19 @@ class OrcFile:
     metadata: Message | None  # statistics of the stripes
     stripes: tuple[Stripe, ...]
 
+    def columns_with_id(self, field_id: int) -> list[int]:
+        """Columns of the top level, by their number among all types, that have this Iceberg field id."""
+        types = self.footer.messages(FOOTER_TYPES)
+        top = types[0].numbers(TYPE_SUBTYPES) if types and types[0].number(TYPE_KIND) == STRUCT else []
+        want = ([b"iceberg.id"], [str(field_id).encode()])
+        found = []
+        for column in top:
+            if column >= len(types):
+                raise Malformed(f"no type {column}")
+            pairs = types[column].messages(TYPE_ATTRIBUTES)
+            found += [column for pair in pairs if (pair.parts(_KEY), pair.parts(_VALUE)) == want]
+        return found
+
 
 def parse_file(data: bytes, uri: str) -> OrcFile:
     """Take a file apart; damage is Malformed."""
@@ -130,6 +146,8 @@ def parse_file(data: bytes, uri: str) -> OrcFile:
     if footer.has(FOOTER_ENCRYPTION):
         raise UnsupportedError("read orc", uri, "the file is encrypted", "encrypted tables are not mirrored")
     stripes = tuple(_stripes(data[:body_end], footer, packing, uri))
+    if sum(stripe.rows for stripe in stripes) != footer.number(FOOTER_ROWS):
+        raise Malformed("its stripes do not hold the rows that its footer says")
     return OrcFile(packing, postscript, footer, metadata, stripes)
 
 

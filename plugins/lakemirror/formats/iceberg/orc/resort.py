@@ -19,16 +19,15 @@ from lakemirror.formats.iceberg.orc import container
 from lakemirror.formats.iceberg.orc.container import OrcFile
 
 MAX_PLAIN_BYTES = 1 << 30  # of the paths of all rows
-_LONG = 4
 _COMPRESSION = {None: "uncompressed", "deflate": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
-_ATTRIBUTE = b"iceberg.id"
 
 
 def by_path(data: bytes, file: OrcFile, column: int, mapped: MappedPaths, uri: str) -> bytes:
     """The file with its paths mapped and its rows sorted; `column` is the path column's number among all types."""
     types = file.footer.messages(container.FOOTER_TYPES)
     rows = file.footer.number(container.FOOTER_ROWS)
-    if len(types) != 3 or types[3 - column].number(1) != _LONG:
+    is_plain = len(types) == 3 and types[0].numbers(container.TYPE_SUBTYPES) == [1, 2]
+    if not is_plain or file.columns_with_id(DELETE_POSITION) != [3 - column]:
         raise UnsupportedError(
             "rewrite deletes",
             uri,

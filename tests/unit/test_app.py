@@ -142,12 +142,32 @@ def test_the_lane_follows_the_knob(tmp_path: Path, change: str) -> None:
     assert lake.mirror().lane == change
 
 
-def test_progress_tells_stages_to_their_end(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.create().append(rows(3))
+def test_progress_tells_each_stage_from_its_beginning_file_by_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, defaults={"max_concurrency": 1})
+    orders = lake.create()
+    for start in (0, 3):
+        orders.append(rows(3, start))
     told: list[tuple[str, int, int, int]] = []
     result = lake.mirror(progress=lambda *step: told.append(step))
-    assert told == [("copy", 1, 1, result.copied_bytes), ("rewrite", 1, 1, 0)]
+    (half,) = {volume for stage, done, _, volume in told if (stage, done) == ("copy", 1)}
+    assert told == [
+        *(("plan", done, 2, 0) for done in range(3)),
+        *(("copy", done, 2, volume) for done, volume in enumerate((0, half, result.copied_bytes))),
+        *(("rewrite", done, 2, 0) for done in range(3)),
+    ]
+    assert 0 < half < result.copied_bytes
+
+
+def test_progress_counts_what_an_earlier_try_copied(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    for path in (lake.mirror_folder / ORDERS.folder).glob("_ready/*"):
+        path.unlink()
+    told: list[tuple[str, int, int, int]] = []
+    result = lake.mirror(progress=lambda *step: told.append(step))
+    assert (result.copied_files, result.skipped_files) == (0, 1)
+    assert [step[:3] for step in told if step[0] == "copy"] == [("copy", 0, 1), ("copy", 1, 1)]
 
 
 def test_newest_ready_version(tmp_path: Path) -> None:

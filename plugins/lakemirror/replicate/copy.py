@@ -63,6 +63,9 @@ class CopySegments:
         folder = ledger_folder(self.context.ledger_uri, uri)
         done = {row["target"] for row in read_ledger(stores.mirror, folder)} if self.resumes else set()
         todo = [item for item in items if item["target"] not in done]
+        for item in items:
+            if item["target"] in done:
+                self._tell(item)
         copied = adopted = weight = 0
         for start in range(0, len(todo), self.context.ledger_flush_files):
             part = todo[start : start + self.context.ledger_flush_files]
@@ -82,9 +85,7 @@ class CopySegments:
         rows: list[Item] = []
         failure: BaseException | None = None
         with ThreadPoolExecutor(max_workers=min(self.context.concurrency, len(items))) as pool:
-            futures = [
-                pool.submit(copy_file, stores.source, stores.mirror, item, looks_first=self.resumes) for item in items
-            ]
+            futures = [pool.submit(self._copy_file, stores, item) for item in items]
             for future in futures:
                 error = future.exception()
                 if error is None:
@@ -92,6 +93,15 @@ class CopySegments:
                 elif failure is None or isinstance(error, PermanentError):
                     failure = error
         return rows, failure
+
+    def _copy_file(self, stores: Counted, item: Item) -> Item:
+        row = copy_file(stores.source, stores.mirror, item, looks_first=self.resumes)
+        self._tell(item)
+        return row
+
+    def _tell(self, item: Item) -> None:
+        if self.context.on_file is not None:
+            self.context.on_file(item["size"])
 
 
 def copy_file(source: ObjectStore, mirror: ObjectStore, item: Item, *, looks_first: bool = False) -> Item:

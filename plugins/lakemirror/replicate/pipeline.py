@@ -5,8 +5,9 @@ Every stage can be killed anywhere and run again; it finds what earlier tries co
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lakemirror import bridge
@@ -20,7 +21,7 @@ from lakemirror.replicate.assemble import Assembled
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.copy import COPIED, CopySegments
 from lakemirror.replicate.plan import Plan
-from lakemirror.replicate.stage import Engine, Progress, Requests, StageContext, requests_of
+from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Report, Requests, StageContext, requests_of
 from lakemirror.replicate.verify import Sampling, verify_l0
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
@@ -33,9 +34,10 @@ class Copied:
     requests: Requests
 
 
-def plan_diff(change: Change, context: StageContext, engine: Engine) -> Plan:
+def plan_diff(change: Change, context: StageContext, engine: Engine, progress: Progress | None = None) -> Plan:
     """The plan that an earlier try completed, or a new one."""
-    return planning.load(context.mirror, context.plan_uri) or planning.make(change, context, engine)
+    known = planning.load(context.mirror, context.plan_uri)
+    return known or planning.make(change, context, engine, _rows(progress, "plan", change.rows("added").num_rows))
 
 
 def copy_objects(
@@ -47,7 +49,14 @@ def copy_objects(
     key is looked at before it is written. A first try writes without looking.
     """
     resumes = bool(plan.of("copy")) and not _is_first(context.mirror, started_uri)
-    rows = engine.run(CopySegments(context, resumes), plan.rows("copy"), COPIED, _part(progress, "copy", plan))
+    report = None
+    if progress is not None and plan.of("copy"):
+        told = _Files(progress, plan)
+        if engine.name == LocalEngine.name:
+            context = replace(context, on_file=told.file)
+        else:
+            report = told.segments
+    rows = engine.run(CopySegments(context, resumes), plan.rows("copy"), COPIED, report)
     copied = Copied(
         sum(rows["files"].to_pylist()),
         sum(rows["bytes"].to_pylist()),
@@ -78,7 +87,7 @@ def rewrite_metadata(
     layout: TableLayout,
     progress: Progress | None = None,
 ) -> Assembled:
-    report = None if progress is None else lambda done, total: progress("rewrite", done, total, 0)
+    report = _rows(progress, "rewrite", change.rows("added").num_rows)
     return assembling.assemble(change, plan, context, engine, layout, report)
 
 
@@ -129,8 +138,30 @@ def _marker(change: Change, plan: Plan, assembled: Assembled) -> Marker:
     )
 
 
-def _part(progress: Progress | None, stage: str, plan: Plan) -> Callable[[int, int], None] | None:
-    if progress is None:
+def _rows(progress: Progress | None, stage: str, total: int) -> Report | None:
+    """Tells at once that a stage has begun, and then how far it is."""
+    if progress is None or not total:
         return None
-    weight, segments = plan.bytes, max(1, len(plan.of("copy")))
-    return lambda done, total: progress(stage, done, total, weight * done // segments)
+    progress(stage, 0, total, 0)
+    return lambda done, total: progress(stage, done, total, 0)
+
+
+class _Files:
+    """How many of the plan's files are copied: told one by one, or worked out from the segments that are done."""
+
+    def __init__(self, progress: Progress, plan: Plan) -> None:
+        self._progress, self._lock = progress, threading.Lock()
+        self._parts = plan.of("copy")
+        self._total = sum(part.files for part in self._parts)
+        self._weight = sum(part.bytes for part in self._parts)
+        self._files = self._bytes = 0
+        progress("copy", 0, self._total, 0)
+
+    def file(self, size_bytes: int) -> None:
+        with self._lock:
+            self._files += 1
+            self._bytes += size_bytes
+            self._progress("copy", self._files, self._total, self._bytes)
+
+    def segments(self, done: int, total: int) -> None:
+        self._progress("copy", self._total * done // total, self._total, self._weight * done // total)

@@ -17,7 +17,7 @@ from lakemirror.errors import SourceVanishedError
 from lakemirror.formats.iceberg import manifest
 from lakemirror.replicate import segments
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.stage import Engine, Requests, StageContext, sum_requests
+from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
@@ -77,13 +77,13 @@ class Plan:
         return pa.Table.from_pylist([asdict(segment) for segment in self.of(role)], SEGMENT)
 
 
-def make(change: Change, context: StageContext, engine: Engine) -> Plan:
+def make(change: Change, context: StageContext, engine: Engine, progress: Report | None = None) -> Plan:
     """Read the changed manifests and write the plan's segments; `plan.json` comes last and says that all are there."""
     statistics = _statistics(change)
     added, removed = change.rows("added"), _worth_reading(change)
     new = _to_read(added["source"], added["source_length"], is_source=True)
     old = _to_read(removed["target"], removed["target_length"], is_source=False)
-    found = engine.diff(ReadEntries(context), ENTRY, new, old, PackSegments(context), SEGMENT)
+    found = engine.diff(ReadEntries(context), ENTRY, new, old, PackSegments(context), SEGMENT, progress)
     if statistics.num_rows:
         found = pa.concat_tables(
             [found, pa.Table.from_batches(PackSegments(context).write("copy", statistics), SEGMENT)]

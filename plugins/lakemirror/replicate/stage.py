@@ -22,6 +22,7 @@ from lakemirror.storage.wrappers.count import CountingStore
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Progress = Callable[[str, int, int, int], None]  # stage, done, total, bytes done
+Report = Callable[[int, int], None]  # rows done, rows in all
 Requests = dict[str, dict[str, int]]
 
 
@@ -38,6 +39,7 @@ class StageContext:
     bin_files: int
     bin_bytes: int
     ledger_flush_files: int
+    on_file: Callable[[int], None] | None = None  # told the size of each copied file; only within one process
 
 
 class Engine(Protocol):
@@ -48,13 +50,18 @@ class Engine(Protocol):
     def processes(self, rows: int) -> int:
         """How many processes work at once, at most, on so many rows; what is limited in each is limited in all."""
 
-    def run(
-        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
-    ) -> pa.Table:
+    def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         """Apply a stage to each row; few rows in, few rows out."""
 
     def diff(
-        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+        self,
+        read: Stage,
+        entry: pa.Schema,
+        new: pa.Table,
+        old: pa.Table,
+        pack: Stage,
+        out: pa.Schema,
+        progress: Report | None = None,
     ) -> pa.Table:
         """Read the entries of both sides, left-join new with old by `target`, and hand the result to `pack`."""
 
@@ -70,9 +77,7 @@ class LocalEngine:
     def processes(self, rows: int) -> int:
         return 1
 
-    def run(
-        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
-    ) -> pa.Table:
+    def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         parts = [rows.slice(position, 1).combine_chunks().to_batches() for position in range(rows.num_rows)]
         batches: list[pa.RecordBatch] = []
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(parts) or 1))) as pool:
@@ -83,9 +88,16 @@ class LocalEngine:
         return pa.Table.from_batches(batches, out)
 
     def diff(
-        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+        self,
+        read: Stage,
+        entry: pa.Schema,
+        new: pa.Table,
+        old: pa.Table,
+        pack: Stage,
+        out: pa.Schema,
+        progress: Report | None = None,
     ) -> pa.Table:
-        wanted = first_of_each(self.run(read, new, entry))
+        wanted = first_of_each(self.run(read, new, entry, progress))
         known = first_of_each(self.run(read, old, entry)).select(["target", "size", "lower", "upper"])
         known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
         joined = wanted.join(known, keys="target", join_type="left outer").sort_by("target")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakemirror import errors
 from lakemirror.errors import LakemirrorError
-from lakemirror.replicate.stage import Stage
+from lakemirror.replicate.stage import Report, Stage
 from lakemirror.spark.worker import forget_archives
 
 if TYPE_CHECKING:
@@ -49,23 +49,29 @@ class SparkEngine:
         most, cores = conf.get("spark.dynamicAllocation.maxExecutors"), conf.get("spark.executor.cores")
         return max(1, rows if most is None or cores is None else min(rows, int(most) * int(cores)))
 
-    def run(
-        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
-    ) -> pa.Table:
+    def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         if rows.num_rows == 0:
             return out.empty_table()
         with self._watched(rows.num_rows, progress):
             return _open(self._spread(rows, _Enveloped(stage), _ENVELOPE_DDL), out)
 
     def diff(
-        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+        self,
+        read: Stage,
+        entry: pa.Schema,
+        new: pa.Table,
+        old: pa.Table,
+        pack: Stage,
+        out: pa.Schema,
+        progress: Report | None = None,
     ) -> pa.Table:
         if new.num_rows == 0:
             return out.empty_table()
         parts = max(1, min(_MAX_PARTS, new.num_rows // _MANIFESTS_PER_PART + 1))
         self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
         with ExitStack() as stack:
-            wanted = self._entries(stack, read, entry, new)
+            with self._watched(new.num_rows, progress):
+                wanted = self._entries(stack, read, entry, new)
             known = self._entries(stack, read, entry, old).select("target", "size", "lower", "upper").toDF(*_KNOWN)
             joined = wanted.join(known, "target", "left")
             packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_WithoutErrors(pack)), _ENVELOPE_DDL)
@@ -91,7 +97,7 @@ class SparkEngine:
         return self._session.range(0, count, 1, count).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
 
     @contextmanager
-    def _watched(self, total: int, progress: Callable[[int, int], None] | None) -> Iterator[None]:
+    def _watched(self, total: int, progress: Report | None) -> Iterator[None]:
         """Tell how many tasks are done, from a thread, while the stage runs."""
         if progress is None:
             yield

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakemirror.errors import PermanentError
-from lakemirror.replicate.stage import Stage
+from lakemirror.replicate.stage import Report, Stage
 from lakemirror.spark.engine import SparkEngine
 from lakemirror.spark.library import build_archive, spark_conf
 
@@ -33,15 +33,20 @@ class LazySparkEngine:
     def processes(self, rows: int) -> int:
         return SparkEngine(self._start()).processes(rows)
 
-    def run(
-        self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Callable[[int, int], None] | None = None
-    ) -> pa.Table:
+    def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         return out.empty_table() if rows.num_rows == 0 else SparkEngine(self._start()).run(stage, rows, out, progress)
 
     def diff(
-        self, read: Stage, entry: pa.Schema, new: pa.Table, old: pa.Table, pack: Stage, out: pa.Schema
+        self,
+        read: Stage,
+        entry: pa.Schema,
+        new: pa.Table,
+        old: pa.Table,
+        pack: Stage,
+        out: pa.Schema,
+        progress: Report | None = None,
     ) -> pa.Table:
-        return SparkEngine(self._start()).diff(read, entry, new, old, pack, out)
+        return SparkEngine(self._start()).diff(read, entry, new, old, pack, out, progress)
 
     def stop(self) -> None:
         if self._session is not None:

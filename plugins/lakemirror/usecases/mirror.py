@@ -79,7 +79,7 @@ class MirrorRun:
 
         manifests = change.rows("added").num_rows
         with self._timed("plan"):
-            plan = pipeline.plan_diff(change, context(manifests), spread)
+            plan = pipeline.plan_diff(change, context(manifests), spread, self.progress)
         with self._timed("copy"):
             started = self.layout.started(change.version)
             copied = pipeline.copy_objects(plan, context(len(plan.of("copy"))), spread, started, self.progress)
@@ -117,7 +117,7 @@ class MirrorRun:
                     "run again: it plans anew",
                 )
             context = self._context_for_tasks(change, engine, change.rows("added").num_rows)
-            plan = pipeline.plan_diff(change, context, engine)
+            plan = pipeline.plan_diff(change, context, engine, self.progress)
             change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +50,7 @@ def lengths_written_by_pyarrow(lengths: list[int]) -> bytes:
     return stream.data
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),
     parts=st.lists(st.tuples(st.sampled_from("rcduo"), st.integers(1, 700)), min_size=1, max_size=5),
@@ -108,9 +107,8 @@ def test_damage(data: str, count: int, words: str) -> None:
 
 
 def test_patches_that_do_not_fit() -> None:
-    behind = bytes.fromhex(PATCHED[:-4].replace(" ", "")) + struct.pack(">H", 7 << 13)
-    with pytest.raises(Malformed):
-        read_lengths(behind[:2] + bytes([0x2B, 0xE1]) + behind[4:], 20)
+    with pytest.raises(Malformed, match="a patch lies behind its run"):
+        read_lengths(bytes.fromhex("8e012b2107d01e00fce8"), 2)
     wide = bytes.fromhex("8e131fe1" + "00" * 40)
     with pytest.raises(Malformed, match="wider than 64 bits"):
         read_lengths(wide, 20)

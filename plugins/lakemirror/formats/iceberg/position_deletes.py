@@ -23,7 +23,7 @@ from lakemirror.model.paths import PrefixMap
 MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it must be sorted
 MAX_PLAIN_BYTES = 1 << 30  # of a row group, unpacked, as the file says
 _FIELD_ID = b"PARQUET:field_id"
-_DAMAGED = (pa.ArrowException, OSError, UnicodeError, AttributeError, TypeError, KeyError)
+_DAMAGED = (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, LookupError)
 
 
 def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:

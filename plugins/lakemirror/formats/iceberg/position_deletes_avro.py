@@ -20,7 +20,7 @@ from lakemirror.model.paths import PrefixMap
 
 MAX_SORTED_ROWS = 1 << 22
 _CRC_BYTES = 4  # after each block of snappy: CRC-32 of the plain bytes
-_DAMAGED = (Malformed, LookupError, TypeError, AttributeError, RecursionError, UnicodeError)
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # Malformed is a ValueError
 _CODECS: dict[str, compression.Codec] = {"snappy": "snappy", "zstandard": "zstd"}  # which `avro` leaves packed
 
 

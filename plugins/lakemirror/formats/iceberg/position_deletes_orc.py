@@ -26,7 +26,7 @@ _DIRECT_V2, _DICTIONARY_V2 = 2, 3
 _ENCODING_KIND, _DICTIONARY_SIZE = 1, 2
 _INDEX_ENTRIES, _ENTRY_POSITIONS, _ENTRY_STATISTICS = 1, 1, 2
 _STRIPE_STATISTICS, _COLUMN_STATISTICS = 1, 1
-_DAMAGED = (Malformed, UnicodeError, LookupError)
+_DAMAGED = (ValueError, LookupError)  # Malformed and UnicodeError are ValueErrors
 
 
 def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
@@ -44,7 +44,7 @@ def is_same(left: bytes, right: bytes) -> bool:
         return _schema(one) == _schema(other) and all(
             ours == theirs for ours, theirs in zip(_contents(one), _contents(other), strict=True)
         )
-    except (*_DAMAGED, ValueError, PermanentError):  # what is not whole, or has more streams, is not the same
+    except (*_DAMAGED, PermanentError):  # what is not whole, or has more streams, is not the same
         return False
 
 
@@ -99,6 +99,8 @@ def _data_bytes(stripe: Stripe, column: int) -> int:
 
 def _mapped_metadata(metadata: Message, change: statistics.Change, column: int, growths: list[int]) -> Message:
     stripes = metadata.messages(_STRIPE_STATISTICS)
+    if len(stripes) != len(growths):
+        raise Malformed(f"statistics of {len(stripes)} stripes where there should be {len(growths)}")
     new = [
         change.apply_to(stripe, _COLUMN_STATISTICS, column, growth).encode()
         for stripe, growth in zip(stripes, growths, strict=True)

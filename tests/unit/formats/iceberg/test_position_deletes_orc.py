@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -117,13 +116,6 @@ def test_statistics_and_indexes_follow_the_paths(threshold: float) -> None:
     for number, entry in enumerate(entries):
         group = paths[number * 1000 : (number + 1) * 1000]
         assert described(entry.messages(2)[0]) == (min(group), max(group), sum(map(len, group)))
-    if threshold == DIRECT:  # places of each row group in the texts, the lengths, and the run of lengths
-        places = [entry.numbers(1)[-3:] for entry in entries]
-        sizes = [sum(map(len, paths[: number * 1000])) for number in range(5)]
-        assert [place[0] for place in places] == sizes
-        assert [place[2] for place in places] == [0] * 5
-        for (_, start, _), (_, end, _) in pairwise([*places, [0, len(streams[1, 2]), 0]]):
-            assert len(rle.read_lengths(streams[1, 2][start:end], 1000 if end < len(streams[1, 2]) else 500))
 
 
 def test_room_on_disk_follows_the_streams() -> None:
@@ -161,6 +153,14 @@ def test_a_sum_that_cannot_be_known_is_left_out() -> None:
     assert strings.parts(2) == [b"gs://cloud/t/x/z"]
 
 
+def test_statistics_of_another_number_of_stripes() -> None:
+    source = parse_file(orc_deletes(ROWS), URI)
+    assert source.metadata is not None
+    metadata = source.metadata.with_parts(1, source.metadata.parts(1) * 2)
+    with pytest.raises(PermanentError, match="statistics of 2 stripes where there should be 1"):
+        rewrite(container.assemble(source, source.stripes, source.footer, metadata), URI, PATHS)
+
+
 def test_bloom_filters_of_paths_are_left_out() -> None:
     data = orc_deletes(ROWS, bloom_filter_columns=[1, 2])
     kinds = [
@@ -169,6 +169,40 @@ def test_bloom_filters_of_paths_are_left_out() -> None:
     ]
     assert kinds[0] - kinds[1] == {(1, 8)}
     assert (2, 8) in kinds[1]
+
+
+def doubled(kind: int) -> bytes:
+    source = parse_file(orc_deletes(ROWS), URI)
+    (one,) = source.stripes
+    streams = [stream for stream in one.streams for _ in range(1 + ((stream.column, stream.kind) == (1, kind)))]
+    return container.assemble(source, [replace(one, streams=tuple(streams))], source.footer, source.metadata)
+
+
+@pytest.mark.parametrize("kind", [2, 3, 6])
+def test_a_stream_that_is_there_twice(kind: int) -> None:
+    with pytest.raises(PermanentError, match=f"two streams of kind {kind}"):
+        rewrite(doubled(kind), URI, PATHS)
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
+def test_places_in_the_index_are_starts_of_row_groups(compression: str) -> None:
+    """A reader that wants one path goes to the row group which may hold it, in both streams."""
+    data = orc_deletes(
+        MANY, row_index_stride=1000, dictionary_key_size_threshold=DIRECT, compression=compression, stripe_size=1 << 30
+    )
+    file = parse_file(rewrite(data, URI, PATHS).data, URI)
+    (one,) = file.stripes
+    streams = {(stream.column, stream.kind): stream.data for stream in one.streams}
+    entries = file.packing.message(streams[1, 6]).messages(1)
+    want = [path.encode() for path, _ in mirrored(MANY)]
+    assert len(entries) == 5
+    for number, entry in enumerate(entries):
+        positions = entry.numbers(1)
+        text_at, length_at = (positions[-5], positions[-3]) if compression == "zlib" else (positions[-3], positions[-2])
+        rest = want[number * 1000 :]
+        texts = file.packing.unpack(streams[1, 1][text_at:], 1 << 30)
+        assert texts == b"".join(rest)
+        assert rle.read_lengths(file.packing.unpack(streams[1, 2][length_at:], 1 << 30), len(rest)) == [*map(len, rest)]
 
 
 def test_files_without_indexes() -> None:

@@ -7,30 +7,42 @@ manifest, the prefix map and the facts of those delete files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import PermanentError, UnsupportedError
-from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, Walker, splice, write_bytes, write_long
+from lakemirror.formats.iceberg import avro, plain_manifest
+from lakemirror.formats.iceberg.avro_walk import (
+    Engine,
+    Field,
+    Malformed,
+    Ranges,
+    Record,
+    Walker,
+    splice,
+    write_bytes,
+    write_long,
+)
+from lakemirror.formats.iceberg.manifest_fields import (
+    CONTENT,
+    FILE_FORMAT,
+    FILE_PATH,
+    FILE_SIZE,
+    KEY_METADATA,
+    LOWER_BOUNDS,
+    REFERENCED_DATA_FILE,
+    STATUS,
+    TO_READ_DATA,
+    TO_READ_DELETES,
+    TO_REWRITE_DATA,
+    TO_REWRITE_DELETES,
+    UPPER_BOUNDS,
+)
+from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
 from lakemirror.model.paths import PrefixMap
 
-STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE, CONTENT = 0, 100, 101, 104, 134
-LOWER_BOUNDS, UPPER_BOUNDS, KEY_METADATA, REFERENCED_DATA_FILE = 125, 128, 131, 143
-WANTED = (
-    STATUS,
-    FILE_PATH,
-    FILE_FORMAT,
-    FILE_SIZE,
-    CONTENT,
-    LOWER_BOUNDS,
-    UPPER_BOUNDS,
-    KEY_METADATA,
-    REFERENCED_DATA_FILE,
-)
-WANTED_OF_DATA = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE, CONTENT, KEY_METADATA, REFERENCED_DATA_FILE)
 DELETED = 2
 DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's file_path column
 
@@ -61,57 +73,135 @@ class DeleteFileFacts:
 
 def check_length(data: bytes, uri: str, want: int) -> None:
     """A manifest that is cut between two blocks is whole as Avro: only its length in the manifest list tells."""
-    if len(data) < want:
+    _check_length(len(data), uri, want)
+
+
+def check_length_of(pieces: Iterable[bytes], uri: str, want: int) -> Iterator[bytes]:
+    """The same for a manifest that comes in pieces; the error comes after the last of them."""
+    got = 0
+    for piece in pieces:
+        got += len(piece)
+        yield piece
+    _check_length(got, uri, want)
+
+
+def _check_length(got: int, uri: str, want: int) -> None:
+    if got < want:
         raise PermanentError(
             "read manifest",
             uri,
-            f"it is cut (want {want} bytes, got {len(data)})",
+            f"it is cut (want {want} bytes, got {got})",
             "the file is damaged, or its manifest list is wrong: then rewrite the manifests on the source",
         )
 
 
-def live_entries(data: bytes, uri: str, paths: PrefixMap | None = None) -> Iterator[LiveEntry]:
+def live_entries(
+    data: bytes | Iterable[bytes], uri: str, paths: PrefixMap | None = None, *, engine: Engine | None = None
+) -> Iterator[LiveEntry]:
     """Every live entry of a manifest; any damage is an error, never an empty answer.
 
     With `paths` every path that `rewrite` will map, of deleted entries too, must lie under a known root.
     """
-    file = avro.parse(data, uri)
-    holds_deletes = _holds_deletes(file)
-    for _, records in _blocks(file, uri):
-        for record in records:
-            with _named(uri):
-                if paths is not None:
-                    _check_roots(record, uri, paths)
-                entry = None if _is_deleted(record, uri) else _live_entry(record, uri, holds_deletes=holds_deletes)
-            if entry is not None:
-                yield entry
+    for part in live_parts(data, uri, paths, PlainRules(()), engine=engine):
+        if not isinstance(part, Columns):
+            yield from part
 
 
-def rewrite(data: bytes, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts]) -> bytes:
+def live_parts(
+    data: bytes | Iterable[bytes],
+    uri: str,
+    paths: PrefixMap | None,
+    rules: PlainRules,
+    *,
+    engine: Engine | None = None,
+) -> Iterator[Columns | list[LiveEntry]]:
+    """The live entries of a manifest in order, some at a time: as columns where all of them are plain data files.
+
+    With the walker in Python, and for what `rules` do not map beyond doubt, they come as objects. `paths` as above.
+    """
+    stream = _open(data, uri)
+    holds_deletes = _holds_deletes(stream.header)
+    walker = _walker(stream.header, uri, TO_READ_DELETES if holds_deletes else TO_READ_DATA, engine)
+    for _, ranges in _ranges(stream, walker, uri):
+        columns = None if holds_deletes else plain_manifest.columns(walker, ranges, rules)
+        yield columns or _entries(ranges, uri, paths, holds_deletes=holds_deletes)
+
+
+def _entries(ranges: Ranges, uri: str, paths: PrefixMap | None, *, holds_deletes: bool) -> list[LiveEntry]:
+    found = []
+    with _named(uri):
+        for record in ranges.records():
+            if paths is not None:
+                _check_roots(record, uri, paths)
+            if not _is_deleted(record, uri):
+                found.append(_live_entry(record, uri, holds_deletes=holds_deletes))
+    return found
+
+
+def rewrite(
+    data: bytes,
+    uri: str,
+    paths: PrefixMap,
+    deletes: Mapping[str, DeleteFileFacts],
+    *,
+    engine: Engine | None = None,
+) -> bytes:
     """The manifest for the mirror; `deletes` has the facts of its live position deletes by mirror path."""
-    file = avro.parse(data, uri)
-    holds_deletes = _holds_deletes(file)
-    blocks = []
-    for block, records in _blocks(file, uri):
-        edits: list[tuple[int, int, bytes]] = []
-        for record in records:
-            with _named(uri):
-                edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
-        blocks.append(avro.Block(block.count, splice(block.data, edits)))
-    return avro.assemble(file, blocks)
+    return b"".join(rewritten(data, uri, paths, deletes, engine=engine))
 
 
-def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterator[Record]]]:
-    """Each block with its records."""
+def rewritten(
+    data: bytes | Iterable[bytes],
+    uri: str,
+    paths: PrefixMap,
+    deletes: Mapping[str, DeleteFileFacts],
+    *,
+    engine: Engine | None = None,
+) -> Iterator[bytes]:
+    """The same in pieces, block by block: a manifest of any length in the memory of one block."""
+    stream = _open(data, uri)
+    holds_deletes = _holds_deletes(stream.header)
+    walker = _walker(stream.header, uri, TO_REWRITE_DELETES if holds_deletes else TO_REWRITE_DATA, engine)
+    rules = PlainRules(()) if holds_deletes else PlainRules.mapping(paths)
+
+    def block_of(block: avro.Block) -> avro.Block:
+        parts = []
+        for ranges in _ranges_of(walker, block, uri):
+            new = plain_manifest.rewrite(walker, ranges, rules)
+            parts.append(_spliced(ranges, uri, paths, deletes, holds_deletes=holds_deletes) if new is None else new)
+        return avro.Block(block.count, parts[0] if len(parts) == 1 else b"".join(parts))
+
+    return avro.assembled(stream.header, map(block_of, stream.blocks()))
+
+
+def _spliced(
+    ranges: Ranges, uri: str, paths: PrefixMap, deletes: Mapping[str, DeleteFileFacts], *, holds_deletes: bool
+) -> bytes:
+    edits: list[tuple[int, int, bytes]] = []
     with _named(uri):
-        walker = Walker(file.schema, WANTED if _holds_deletes(file) else WANTED_OF_DATA)
-    for block in file.blocks:
-        yield block, _records(walker, block, uri)
+        for record in ranges.records():
+            edits += sorted(_edits(record, uri, paths, deletes, holds_deletes=holds_deletes))
+    return splice(ranges.data, edits)
 
 
-def _records(walker: Walker, block: avro.Block, uri: str) -> Iterator[Record]:
+def _open(data: bytes | Iterable[bytes], uri: str) -> avro.AvroStream:
+    return avro.AvroStream([data] if isinstance(data, bytes) else data, uri)
+
+
+def _walker(header: avro.Header, uri: str, wanted: tuple[int, ...], engine: Engine | None) -> Walker:
     with _named(uri):
-        yield from walker.walk(block.data, block.count)
+        return Walker(header.metadata["avro.schema"], wanted, engine)
+
+
+def _ranges(stream: avro.AvroStream, walker: Walker, uri: str) -> Iterator[tuple[avro.Block, Ranges]]:
+    for block in stream.blocks():
+        for ranges in _ranges_of(walker, block, uri):
+            yield block, ranges
+
+
+def _ranges_of(walker: Walker, block: avro.Block, uri: str) -> Iterator[Ranges]:
+    with _named(uri):
+        yield from walker.ranges(block.data, block.count)
 
 
 @contextmanager
@@ -128,8 +218,8 @@ def _named(uri: str) -> Iterator[None]:
         ) from err
 
 
-def _holds_deletes(file: avro.AvroFile) -> bool:
-    return file.metadata.get("content") == b"deletes"
+def _holds_deletes(header: avro.Header) -> bool:
+    return header.metadata.get("content") == b"deletes"
 
 
 def _value(record: Record, field_id: int, uri: str) -> object:

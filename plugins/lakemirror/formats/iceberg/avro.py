@@ -31,6 +31,10 @@ _LEVEL = 1
 _DAMAGED = (Malformed, cast(type[Exception], IsalError), ValueError, RecursionError)
 
 
+class NotWhole(PermanentError):
+    """The bytes are not a whole Avro file within the bounds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     count: int
@@ -129,8 +133,8 @@ class AvroStream:
         return Block(count, data)
 
 
-def _damaged(uri: str, err: Exception) -> PermanentError:
-    return PermanentError(
+def _damaged(uri: str, err: Exception) -> NotWhole:
+    return NotWhole(
         "read avro", uri, f"not a whole Avro file ({err})", "the source's file is damaged; nothing was published"
     )
 
@@ -174,7 +178,7 @@ def same_records(left: bytes | Iterable[bytes], right: bytes | Iterable[bytes], 
     try:
         one, other = (AvroStream([side] if isinstance(side, bytes) else side, uri) for side in (left, right))
         return one.header.metadata == other.header.metadata and _same_blocks(one.blocks(), other.blocks())
-    except PermanentError:  # what is not whole is not the same
+    except (NotWhole, UnsupportedError):  # what cannot be read is not the same
         return False
 
 

@@ -178,7 +178,12 @@ class _Writer:
             return [*lines, f"{pad} pos = skip_longs(data, pos, {count} * {longs})"]
         if item is None:
             return lines
-        return [*lines, f"{pad} for _ in range({count}):", *self._node(item, depth + 2), f"{pad}  if pos > end: raise IndexError"]
+        return [
+            *lines,
+            f"{pad} for _ in range({count}):",
+            *self._node(item, depth + 2),
+            f"{pad}  if pos > end: raise IndexError",
+        ]
 
     def _union(self, branches: tuple[Node | None, ...], depth: int) -> list[str]:
         return self._branches(branches, depth, f"u{depth}", self._node)

@@ -1,4 +1,4 @@
-"""Avro's primitive values: numbers and texts, read with every length checked and written as the specification has them."""
+"""Avro's primitive values: numbers and texts, read with every length checked, written as the specification has them."""
 
 from __future__ import annotations
 

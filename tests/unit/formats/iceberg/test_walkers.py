@@ -132,7 +132,7 @@ def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
 
 
 @needs_c
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(choices=st.data())
 def test_same_verdict_on_damaged_records(choices: st.DataObject) -> None:
     schema = choices.draw(SCHEMAS)

@@ -30,7 +30,7 @@ def test_mutated_blocks_do_no_harm(tmp_path: Path) -> None:
         ("walk.c", "if (size > w->size - w->pos)", "if (size > w->size)"),
         ("walk.c", "i < left && i < 10", "i < 10"),
         ("walk.c", "*branch >= node[1]", "*branch >= node[1] * 1000000"),
-        ("walk.c", "(size_t)argument >= slots", "(size_t)argument > slots"),
+        ("walk.c", "(size_t)argument >= slots", "slots > LM_MAX_SLOTS"),
         ("paths.c", "total += (size_t)range.start - done", "total += (size_t)range.start - done - 1"),
     ],
 )

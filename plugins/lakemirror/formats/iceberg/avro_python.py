@@ -51,8 +51,14 @@ def _made(program: Program) -> Walk:
     return made
 
 
+_NUMBER = re.compile(rb"[\x80-\xff]{0,8}+[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01]").match
+
+
 def skip_long(data: bytes, pos: int) -> int:
-    return read_long(data, pos)[1]
+    found = _NUMBER(data, pos)
+    if found is None:
+        raise Malformed("a number is cut or too long")
+    return found.end()
 
 
 @lru_cache(maxsize=_RUN)

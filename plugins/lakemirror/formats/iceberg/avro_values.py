@@ -13,6 +13,10 @@ class Malformed(ValueError):
 
 
 def read_long(data: bytes, pos: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    if pos + 1 < len(data) and data[pos + 1] < 0x80 <= data[pos]:  # two bytes: the length of most paths
+        result = data[pos] & 0x7F | data[pos + 1] << 7
+        return (result >> 1) ^ -(result & 1), pos + 2
     result = shift = 0
     while True:
         if pos >= len(data) or shift > 63:

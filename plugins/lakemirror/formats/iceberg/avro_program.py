@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lakemirror.formats.iceberg.avro_values import Malformed, read_bytes, read_count, read_long, read_text
+from lakemirror.formats.iceberg.avro_slots import Slot, shape_of, type_name, unwrapped
+from lakemirror.formats.iceberg.avro_values import Malformed
 
 MAX_NODES = 50_000
 MAX_DEPTH = 30  # the walker in C counts up to two steps for one of these, and stops at 64
@@ -68,27 +69,6 @@ Node = Long | Bytes | Fixed | Array | Struct | Union | Capture
 LONG, BYTES = Long(), Bytes()
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A wanted field and its type, for each branch if it is a union."""
-
-    field_id: int
-    kinds: tuple[str, ...]
-    is_union: bool
-
-    def decode(self, data: bytes, branch: int, start: int, end: int) -> Any:
-        """The value at a place that was walked; a shape that no wanted field has comes back as its raw bytes."""
-        decode = _DECODERS.get(self.kinds[branch if self.is_union else 0])
-        return data[start:end] if decode is None else decode(data, start)[0]
-
-    def branch_of(self, *kinds: str) -> int | None:
-        """The branch that holds one of these types (-1 where there is no union), or None if none does."""
-        found = [branch for branch, kind in enumerate(self.kinds) if kind in kinds]
-        if not found:
-            return None
-        return found[0] if self.is_union else -1
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     root: Struct
@@ -137,7 +117,7 @@ class _Compiler:
         return tuple(node for node in nodes if node is not None)
 
     def _field(self, field: Any, depth: int) -> Node | None:
-        kind, field_id = _unwrapped(field["type"]), field.get("field-id")
+        kind, field_id = unwrapped(field["type"]), field.get("field-id")
         if field_id in self._wanted:
             return self._capture(field_id, kind, depth)
         if self._holds_wanted(kind):
@@ -156,7 +136,7 @@ class _Compiler:
         if number == MAX_SLOTS or any(slot.field_id == field_id for slot in self.slots):
             raise Malformed(f"field {field_id} is there twice")
         is_union = isinstance(kind, list)
-        kinds = tuple(_shape(branch) for branch in kind) if is_union else (_shape(kind),)
+        kinds = tuple(shape_of(branch) for branch in kind) if is_union else (shape_of(kind),)
         self.slots.append(Slot(field_id, kinds, is_union))
         return Capture(number, self._node(kind, depth))
 
@@ -167,10 +147,10 @@ class _Compiler:
 
     def _node(self, kind: Any, depth: int) -> Node | None:
         self._count(depth)
-        kind = _unwrapped(kind)
+        kind = unwrapped(kind)
         if isinstance(kind, list):
             return Union(tuple(self._node(branch, depth + 1) for branch in kind))
-        name = _name(kind)
+        name = type_name(kind)
         if name in ("record", "fixed", "enum"):
             return self._define(kind, name, depth)
         if name == "array":
@@ -208,20 +188,6 @@ class _Compiler:
         return node
 
 
-def _unwrapped(kind: Any) -> Any:
-    """`{"type": {"type": …}}` is the inner type."""
-    while isinstance(kind, dict) and not isinstance(kind["type"], str):
-        kind = kind["type"]
-    return kind
-
-
-def _name(kind: Any) -> str:
-    name = kind if isinstance(kind, str) else kind["type"]
-    if not isinstance(name, str):
-        raise Malformed(f"no Avro type: {name!r}")
-    return name
-
-
 def _names(kind: Any) -> list[str]:
     """How other places of the schema may call a type."""
     if "name" not in kind:
@@ -235,40 +201,6 @@ def _fixed(size: Any) -> Fixed | None:
     return Fixed(size) if size else None
 
 
-def _shape(kind: Any) -> str:
-    """The type's name; `pairs` for an array of keys and bytes, which is what bounds are."""
-    kind = _unwrapped(kind)
-    if isinstance(kind, list):
-        return "union"
-    if isinstance(kind, dict) and kind["type"] == "array":
-        item = _unwrapped(kind["items"])
-        if isinstance(item, dict) and item["type"] == "record":
-            fields = [(field["name"], _unwrapped(field["type"])) for field in item["fields"]]
-            if fields in ([("key", "int"), ("value", "bytes")], [("key", "long"), ("value", "bytes")]):
-                return "pairs"
-    return _name(kind)
-
-
-def _read_pairs(data: bytes, pos: int) -> tuple[list[dict[str, Any]], int]:
-    pairs: list[dict[str, Any]] = []
-    while True:
-        count, pos = read_count(data, pos)
-        if count == 0:
-            return pairs, pos
-        for _ in range(count):
-            key, pos = read_long(data, pos)
-            value, pos = read_bytes(data, pos)
-            pairs.append({"key": key, "value": value})
-
-
-_DECODERS: dict[str, Callable[[bytes, int], tuple[Any, int]]] = {
-    "null": lambda data, pos: (None, pos),
-    "int": read_long,
-    "long": read_long,
-    "bytes": read_bytes,
-    "string": read_text,
-    "pairs": _read_pairs,
-}
 _OPS = {Long: 0, Bytes: 1, Fixed: 2, Array: 3, Struct: 4, Union: 5, Capture: 6}
 _NOTHING = -1
 

@@ -7,15 +7,15 @@ bounded count and bytes. Nothing is planned by snapshot id, so an entry whose sn
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.errors import SourceVanishedError
 from lakemirror.formats.iceberg import manifest
-from lakemirror.replicate import segments
+from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
+from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
@@ -36,6 +36,7 @@ FACT = pa.schema(
 )
 ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind")])
 TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("length", pa.int64()), pa.field("is_source", pa.bool_())])
+BATCH_ROWS = 1 << 14
 SEGMENT = pa.schema(
     [
         pa.field("uri", pa.string()),
@@ -140,19 +141,19 @@ class ReadEntries:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield self._read(row["uri"], row["length"], row["is_source"])
+                yield from gathered(self._read(row["uri"], row["length"], row["is_source"]), BATCH_ROWS)
 
-    def _read(self, uri: str, length: int, is_source: bool) -> pa.RecordBatch:
+    def _read(self, uri: str, length: int, is_source: bool) -> Iterator[pa.RecordBatch]:
+        paths = self.context.paths
         store = self.context.source if is_source else self.context.mirror
-        try:
-            data = store.get(uri).data
-        except ObjectNotFound as err:
-            if not is_source:
-                raise
-            raise SourceVanishedError("read manifest", uri, "the manifest is gone", "run again: it plans anew") from err
-        manifest.check_length(data, uri, length)
+        data = manifests.pieces(store, uri, length, "read manifest", is_source=is_source)
+        rules = PlainRules.mapping(paths) if is_source else PlainRules.staying(paths)
+        for part in manifest.live_parts(data, uri, paths if is_source else None, rules):
+            yield _batch_of(part) if isinstance(part, Columns) else self._rows(part, is_source)
+
+    def _rows(self, entries: Iterable[manifest.LiveEntry], is_source: bool) -> pa.RecordBatch:
         rows = []
-        for entry in manifest.live_entries(data, uri, self.context.paths if is_source else None):
+        for entry in entries:
             target = self.context.paths.map(entry.path) if is_source else entry.path
             check_key(target)
             rows.append((target, entry.path, entry.size_bytes, entry.kind, entry.lower, entry.upper))
@@ -160,6 +161,40 @@ class ReadEntries:
         return pa.record_batch(
             [pa.array(column, field.type) for column, field in zip(columns, ENTRY, strict=True)], ENTRY
         )
+
+
+def _batch_of(files: Columns) -> pa.RecordBatch:
+    """Data files whose paths are plain, hence their keys fine: the buffers become columns as they are."""
+
+    def texts(offsets: bytes, data: bytes) -> pa.Array:
+        return pa.StringArray.from_buffers(files.rows, pa.py_buffer(offsets), pa.py_buffer(data))
+
+    return pa.record_batch(
+        [
+            texts(files.target_offsets, files.targets),
+            texts(files.source_offsets, files.sources),
+            pa.Array.from_buffers(pa.int64(), files.rows, [None, pa.py_buffer(files.sizes)]),
+            pa.repeat("data", files.rows),
+            pa.nulls(files.rows, pa.binary()),
+            pa.nulls(files.rows, pa.binary()),
+        ],
+        ENTRY,
+    )
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least so many, but for the last; empty ones are left out."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+        if count >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)

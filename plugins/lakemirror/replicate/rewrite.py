@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, manifest, manifest_list, position_deletes
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
-from lakemirror.replicate import segments
+from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.copy import ledger_folder
+from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally
@@ -88,37 +88,32 @@ class RewriteManifests:
     fact_uris: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        facts: pa.Table | None = None
+        facts: DeleteFacts | None = None
         for batch in batches:
             for row in batch.to_pylist():
                 stores = Counted(self.context)
                 if row["has_deletes"] and facts is None:
-                    facts = pa.concat_tables(
-                        [
-                            FACT.empty_table(),
-                            *(segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris),
-                        ]
-                    )
-                stored = self._rewrite(stores, row, facts if row["has_deletes"] else None)
+                    facts = self._read_facts(stores)
+                stored = self._rewrite(stores, row, facts if row["has_deletes"] and facts is not None else {})
                 result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
-    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: pa.Table | None) -> Stored:
-        source, target = str(row["source"]), str(row["target"])
-        data = read_source(stores.source, source)
-        manifest.check_length(data, source, row["source_length"])
-        deletes = {} if facts is None else self._facts_of(data, source, facts)
-        new = manifest.rewrite(data, source, self.context.paths, deletes)
-        return put_or_adopt(stores.mirror, target, new, lambda left, right: avro.same_records(left, right, target))
+    def _read_facts(self, stores: Counted) -> DeleteFacts:
+        parts = [segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris]
+        return DeleteFacts(pa.concat_tables([FACT.empty_table(), *parts]))
 
-    def _facts_of(self, data: bytes, uri: str, facts: pa.Table) -> Mapping[str, DeleteFileFacts]:
-        targets = [
-            self.context.paths.map(entry.path)
-            for entry in manifest.live_entries(data, uri)
-            if entry.kind == "position_delete"
-        ]
-        rows = facts.filter(pc.is_in(facts["target"], pa.array(targets, pa.string()))).to_pylist()
-        return {row["target"]: DeleteFileFacts(row["size"], row["lower"], row["upper"]) for row in rows}
+    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: Mapping[str, DeleteFileFacts]) -> Stored:
+        source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
+
+        def new() -> Iterator[bytes]:
+            data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
+            return manifest.rewritten(data, source, self.context.paths, facts)
+
+        if manifests.is_small(length):
+            return put_or_adopt(
+                stores.mirror, target, b"".join(new()), lambda left, right: avro.same_records(left, right, target)
+            )
+        return stream_or_adopt(stores.mirror, target, new)
 
 
 def rewrite_list(
@@ -150,12 +145,28 @@ def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[b
     except ConditionFailed as err:
         there = store.get(uri).data
         if there != data and not is_same(there, data):
-            raise PermanentError(
-                "rewrite",
-                uri,
-                "another object with other records lies under this key",
-                "was a source root changed? find out who wrote it; move it away and run again",
-            ) from err
+            raise _other_records(uri) from err
         tally = Tally()
         tally.add(there)
         return Stored(tally.size_bytes, tally.crc32c)
+
+
+def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]]) -> Stored:
+    """The same for an Avro file that is too large to hold; `make` gives it in pieces, a second time if need be."""
+    try:
+        written = store.put(uri, make(), Create())
+        return Stored(written.size_bytes, written.crc32c)
+    except ConditionFailed as err:
+        tally = Tally()
+        if not avro.same_records(tally.over(store.stream(uri)), make(), uri):
+            raise _other_records(uri) from err
+        return Stored(tally.size_bytes, tally.crc32c)
+
+
+def _other_records(uri: str) -> PermanentError:
+    return PermanentError(
+        "rewrite",
+        uri,
+        "another object with other records lies under this key",
+        "was a source root changed? find out who wrote it; move it away and run again",
+    )

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lakemirror.formats.iceberg.avro_walk import Malformed
+from lakemirror.formats.iceberg.avro_values import Malformed
 from lakemirror.model.paths import PrefixMap
 
 _DEFAULTS = ("initial-default", "write-default")

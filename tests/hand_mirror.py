@@ -49,7 +49,7 @@ def mirror_by_hand(judge: Judge, source: TableOf, mirror: TableOf, paths: Prefix
             new = delete_files.rewrite(path_of(place).read_bytes(), place, file.format().toString(), paths)
             _target(place, paths).write_bytes(new.data)
             rewritten[place] = new
-        entries[bool(rewritten[place].vectors)].append(_entry(judge, theirs, file, rewritten[place], paths))
+        entries[bool(rewritten[place].facts.vectors)].append(_entry(judge, theirs, file, rewritten[place], paths))
     _commit(theirs, entries[False])
     if entries[True]:  # which only v3 takes, and it takes no others
         judge.spark.sql(f"ALTER TABLE {mirror.sql} SET TBLPROPERTIES ('format-version'='3')")
@@ -70,13 +70,13 @@ def _entry(judge: Judge, table: Any, file: Any, new: RewrittenDeletes, paths: Pr
     builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
     builder = builder.withFormat(file.format()).withPath(paths.map(file.location()))
     builder = builder.withPartition(file.partition()).withFileSizeInBytes(new.facts.size_bytes)
-    if not new.vectors:
+    if not new.facts.vectors:
         bounds = [jvm.java.util.HashMap() for _ in range(2)]
         for bound, value in zip(bounds, (new.facts.lower, new.facts.upper), strict=True):
             bound.put(PATH_ID, jvm.java.nio.ByteBuffer.wrap(bytearray(value)))
         rows = jvm.java.lang.Long.valueOf(file.recordCount())
         return builder.withMetrics(jvm.org.apache.iceberg.Metrics(rows, None, None, None, None, *bounds)).build()
-    (vector,) = (one for one in new.vectors if one.offset == file.contentOffset())
+    (vector,) = (one for one in new.facts.vectors if one.offset == file.contentOffset())
     assert vector.referenced_data_file == paths.map(file.referencedDataFile())
     assert (vector.length, vector.cardinality) == (file.contentSizeInBytes(), file.recordCount())
     builder = builder.withReferencedDataFile(vector.referenced_data_file).withRecordCount(vector.cardinality)

@@ -37,6 +37,7 @@ class History:
     lanes: dict[str, Installation]
     name: str = "db.t"
     steps: int = 0
+    by_duckdb: bool = True  # whether the second judge can read the source's own files
 
     @property
     def table(self) -> TableOf:
@@ -76,7 +77,7 @@ class History:
         due = list(self.lanes) if is_deep or self.steps % 2 == 0 else ["task"]
         results = {lane: self.lanes[lane].sync(self.name) for lane in due}
         mirrors = [self.lanes[lane].theirs(self.name) for lane in due]
-        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep)
+        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep, by_duckdb=self.by_duckdb)
         reports = [result.report() for result in results.values()]
         assert found == [], "\n".join([f"after {step}: {reports}", *found])
 

@@ -62,6 +62,8 @@ class Change:
     lane: Lane
     rules: tuple[tuple[str, str], ...]
     private: tuple[str, ...]
+    generation: str
+    left_out: tuple[str, ...]
     manifests: pa.Table
 
     @property
@@ -91,7 +93,7 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
     document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])
-    for name in ("retained", "referenced", "private"):
+    for name in ("retained", "referenced", "private", "left_out"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])

@@ -27,14 +27,29 @@ ENTRY = pa.schema(
         pa.field("source", pa.string()),
         pa.field("size", pa.int64()),
         pa.field("kind", pa.string()),
+        pa.field("format", pa.string()),
         pa.field("lower", pa.binary()),
         pa.field("upper", pa.binary()),
     ]
 )
-FACT = pa.schema(
-    [pa.field("target", pa.string()), pa.field("size", pa.int64()), ENTRY.field("lower"), ENTRY.field("upper")]
+VECTOR = pa.struct(
+    [
+        pa.field("referenced_data_file", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("cardinality", pa.int64()),
+    ]
 )
-ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind")])
+FACT = pa.schema(
+    [
+        pa.field("target", pa.string()),
+        pa.field("size", pa.int64()),
+        ENTRY.field("lower"),
+        ENTRY.field("upper"),
+        pa.field("vectors", pa.list_(VECTOR)),  # of a Puffin file that this plan rewrites
+    ]
+)
+ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind", "format")])
 TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("length", pa.int64()), pa.field("is_source", pa.bool_())])
 BATCH_ROWS = 1 << 14
 SEGMENT = pa.schema(
@@ -124,7 +139,7 @@ def _worth_reading(change: Change) -> pa.Table:
 def _statistics(change: Change) -> pa.Table:
     """The new statistics files as items to copy; their keys are checked before anything is written."""
     entries = [
-        {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics"}
+        {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics", "format": None}
         for path, size in change.statistics
     ]
     for entry in entries:
@@ -156,7 +171,8 @@ class ReadEntries:
         for entry in entries:
             target = self.context.paths.map(entry.path) if is_source else entry.path
             check_key(target)
-            rows.append((target, entry.path, entry.size_bytes, entry.kind, entry.lower, entry.upper))
+            file_format = entry.file_format if entry.kind == "position_delete" else None  # of others nobody asks
+            rows.append((target, entry.path, entry.size_bytes, entry.kind, file_format, entry.lower, entry.upper))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(ENTRY)
         return pa.record_batch(
             [pa.array(column, field.type) for column, field in zip(columns, ENTRY, strict=True)], ENTRY
@@ -175,6 +191,7 @@ def _batch_of(files: Columns) -> pa.RecordBatch:
             texts(files.source_offsets, files.sources),
             pa.Array.from_buffers(pa.int64(), files.rows, [None, pa.py_buffer(files.sizes)]),
             pa.repeat("data", files.rows),
+            pa.nulls(files.rows, pa.string()),
             pa.nulls(files.rows, pa.binary()),
             pa.nulls(files.rows, pa.binary()),
         ],
@@ -213,8 +230,9 @@ class PackSegments:
         yield from self.write("copy", joined.filter(pc.and_(missing, pc.invert(is_delete))).select(ITEM.names))
         yield from self.write("delete", joined.filter(pc.and_(missing, is_delete)).select(ITEM.names))
         known = joined.filter(pc.and_(pc.invert(missing), is_delete))
-        facts = known.select(["target", "known_size", "known_lower", "known_upper"]).rename_columns(FACT.names)
-        yield from self.write("fact", facts)
+        facts = known.select(["target", "known_size", "known_lower", "known_upper"])
+        facts = facts.append_column("vectors", pa.nulls(known.num_rows, FACT.field("vectors").type))
+        yield from self.write("fact", facts.rename_columns(FACT.names))
 
     def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
         """Pack items, the largest first, into bins of bounded count and bytes."""

@@ -7,14 +7,14 @@ records; with other records it is a stop, never an overwrite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from lakemirror.errors import PermanentError, SourceVanishedError
-from lakemirror.formats.iceberg import avro, manifest, manifest_list, position_deletes
-from lakemirror.formats.iceberg.manifest import DeleteFileFacts
+from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
+from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.copy import ledger_folder
 from lakemirror.replicate.delete_facts import DeleteFacts
@@ -25,7 +25,12 @@ from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, Obj
 
 REWRITTEN_FACT = FACT.append(pa.field("crc32c", pa.int64()))
 REWRITTEN_DELETES = pa.schema(
-    [pa.field("fact_uri", pa.string()), pa.field("files", pa.int64()), pa.field("requests", pa.string())]
+    [
+        pa.field("fact_uri", pa.string()),
+        pa.field("files", pa.int64()),
+        pa.field("puffins", pa.int64()),
+        pa.field("requests", pa.string()),
+    ]
 )
 REWRITTEN_MANIFESTS = pa.schema(
     [
@@ -47,7 +52,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class RewriteDeletes:
-    """Segments of position delete files → their copies in the mirror, and a fact segment for the manifests."""
+    """Segments of delete files that hold paths → their copies in the mirror, and a fact segment for the manifests."""
 
     context: StageContext
 
@@ -61,7 +66,9 @@ class RewriteDeletes:
         facts = [self._rewrite_file(stores, item) for item in segments.read(stores.mirror, uri).to_pylist()]
         folder = ledger_folder(self.context.ledger_uri, uri)
         fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, REWRITTEN_FACT))
-        row = {"fact_uri": fact_uri, "files": len(facts), "requests": stores.requests}
+        puffins = sum(fact["vectors"] is not None for fact in facts)
+        counts = {"files": len(facts) - puffins, "puffins": puffins}
+        row = {"fact_uri": fact_uri, **counts, "requests": stores.requests}
         return pa.RecordBatch.from_pylist([row], REWRITTEN_DELETES)
 
     def _rewrite_file(self, stores: Counted, item: dict[str, object]) -> dict[str, object]:
@@ -74,10 +81,21 @@ class RewriteDeletes:
                 f"its size is not what its manifest says (want {item['size']}, got {len(data)})",
                 "look at it",
             )
-        new = position_deletes.rewrite(data, source, self.context.paths)
-        stored = put_or_adopt(stores.mirror, target, new.data, position_deletes.same_rows)
-        facts = {"lower": new.facts.lower, "upper": new.facts.upper}
-        return {"target": target, "size": stored.size_bytes, **facts, "crc32c": stored.crc32c}
+        file_format = str(item["format"])
+        new = delete_files.rewrite(data, source, file_format, self.context.paths)
+        stored = put_or_adopt(
+            stores.mirror, target, new.data, lambda left, right: delete_files.is_same(left, right, file_format)
+        )
+        facts = new.facts
+        vectors = None if facts.vectors is None else [asdict(vector) for vector in sorted(facts.vectors, key=_offset)]
+        bounds = {"lower": facts.lower, "upper": facts.upper}
+        return {
+            "target": target,
+            "size": stored.size_bytes,
+            **bounds,
+            "vectors": vectors,
+            "crc32c": stored.crc32c,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +132,10 @@ class RewriteManifests:
                 stores.mirror, target, b"".join(new()), lambda left, right: avro.same_records(left, right, target)
             )
         return stream_or_adopt(stores.mirror, target, new)
+
+
+def _offset(vector: DeletionVector) -> int:
+    return vector.offset
 
 
 def rewrite_list(

@@ -27,6 +27,7 @@ from lakemirror.replicate import pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again
+from lakemirror.replicate.history import HistoryBudget
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, sum_requests
 from lakemirror.replicate.verify import Sampling
@@ -40,6 +41,7 @@ from lakemirror.usecases.ports import Ports
 Clock = Callable[[], datetime]
 Timer = Callable[[], float]
 FILES_AT_ONCE = 16  # of one task; more threads than this only wait for each other
+CATALOG_METADATA_BYTES = {"blms": 1_000_000, "glue": 20_000_000}  # the largest metadata file that a catalog takes
 
 
 @dataclass
@@ -257,6 +259,18 @@ class MirrorRun:
             small_change_bytes=self.knobs.small_change_bytes,
             follow_rollback=self.knobs.on_source_rollback == "follow",
             follow_recreated=self.knobs.on_source_recreated == "follow",
+            accepts_v1=self.ports.config.mirror.catalog.type != "blms",
+            history=self._history,
+        )
+
+    @property
+    def _history(self) -> HistoryBudget:
+        age = self.knobs.history_age
+        return HistoryBudget(
+            self.knobs.history_versions,
+            None if age is None else age.total_seconds(),
+            self.knobs.history_bytes,
+            CATALOG_METADATA_BYTES.get(self.ports.config.mirror.catalog.type),
         )
 
     @property

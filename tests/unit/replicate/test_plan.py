@@ -110,13 +110,22 @@ def test_new_position_deletes_are_rewritten_known_ones_keep_the_mirrors_facts(be
     plan = planning.make(change(bench, *rows), bench.context(), LocalEngine(2))
     by_role = {segment.role: segments.read(bench.store, segment.uri).to_pylist() for segment in plan.segments}
     assert by_role == {
-        "delete": [{"source": bench.source("d2"), "target": bench.target("d2"), "size": 20, "kind": "position_delete"}],
+        "delete": [
+            {
+                "source": bench.source("d2"),
+                "target": bench.target("d2"),
+                "size": 20,
+                "kind": "position_delete",
+                "format": "PARQUET",
+            }
+        ],
         "fact": [
             {
                 "target": bench.target("d1"),
                 "size": 33,
                 "lower": bench.target("a").encode(),
                 "upper": bench.target("a").encode(),
+                "vectors": None,
             }
         ],
     }

@@ -12,25 +12,14 @@ DELETE_POSITION = 2147483545  # the reserved field id of a position delete's pos
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionVector:
-    """One deletion vector of a Puffin file, as its manifest entry must describe it."""
-
-    referenced_data_file: str  # in the mirror
-    offset: int  # content_offset
-    length: int  # content_size_in_bytes
-    cardinality: int  # record_count
-
-
-@dataclass(frozen=True, slots=True)
 class RewrittenDeletes:
-    """A delete file for the mirror; `vectors` is empty for position deletes.
+    """A delete file for the mirror; the facts' bounds are those of all paths in it.
 
-    The bounds in the facts are those of all paths in the file. A deletion vector's own are its referenced data file.
+    A deletion vector's own bounds are its referenced data file.
     """
 
     data: bytes
     facts: DeleteFileFacts
-    vectors: tuple[DeletionVector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

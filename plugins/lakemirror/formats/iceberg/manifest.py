@@ -16,6 +16,7 @@ from lakemirror.formats.iceberg.avro_walk import Engine, Ranges, Walker, splice
 from lakemirror.formats.iceberg.manifest_entry import (
     DELETE_FILE_PATH,
     DeleteFileFacts,
+    DeletionVector,
     Kind,
     LiveEntry,
     check_roots,
@@ -38,6 +39,7 @@ __all__ = [
     "DELETE_FILE_PATH",
     "Columns",
     "DeleteFileFacts",
+    "DeletionVector",
     "Kind",
     "LiveEntry",
     "check_length",

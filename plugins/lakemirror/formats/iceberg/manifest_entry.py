@@ -14,11 +14,14 @@ from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, write_bytes, write_long
 from lakemirror.formats.iceberg.manifest_fields import (
     CONTENT,
+    CONTENT_OFFSET,
+    CONTENT_SIZE,
     FILE_FORMAT,
     FILE_PATH,
     FILE_SIZE,
     KEY_METADATA,
     LOWER_BOUNDS,
+    RECORD_COUNT,
     REFERENCED_DATA_FILE,
     STATUS,
     UPPER_BOUNDS,
@@ -30,6 +33,8 @@ DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's fi
 
 Kind = Literal["data", "position_delete", "equality_delete"]
 _KINDS: dict[int, Kind] = {0: "data", 1: "position_delete", 2: "equality_delete"}
+PUFFIN = "PUFFIN"
+_POSITION_DELETES = ("PARQUET", "ORC", "AVRO", PUFFIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,26 @@ class LiveEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """One deletion vector of a Puffin file, as its manifest entry must describe it."""
+
+    referenced_data_file: str  # in the mirror
+    offset: int  # content_offset
+    length: int  # content_size_in_bytes
+    cardinality: int  # record_count
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteFileFacts:
-    """What a manifest must say of a rewritten position delete file."""
+    """What a manifest must say of a rewritten delete file.
+
+    `vectors` are those of a Puffin file; None if it was rewritten, and its entries checked, with an earlier version.
+    """
 
     size_bytes: int
-    lower: bytes
-    upper: bytes
+    lower: bytes | None
+    upper: bytes | None
+    vectors: frozenset[DeletionVector] | None = None
 
 
 @contextmanager
@@ -70,7 +89,7 @@ def named(uri: str) -> Iterator[None]:
 def _value(record: Record, field_id: int, uri: str) -> object:
     if field_id not in record:
         raise PermanentError(
-            "read manifest", uri, f"entries have no field {field_id}", "not a manifest of Iceberg v1 or v2"
+            "read manifest", uri, f"entries have no field {field_id}", "not a manifest of Iceberg v1 to v3"
         )
     return record[field_id].value
 
@@ -118,9 +137,10 @@ def live_entry(record: Record, uri: str, *, holds_deletes: bool) -> LiveEntry:
         raise UnsupportedError("read manifest", uri, f"{path} is encrypted", "encrypted tables are not mirrored")
     kind = _kind(record, uri, holds_deletes=holds_deletes)
     file_format = str(_value(record, FILE_FORMAT, uri)).upper()
-    if kind == "position_delete" and file_format != "PARQUET":
+    if kind == "position_delete" and file_format not in _POSITION_DELETES:
+        want = ", ".join(_POSITION_DELETES)
         raise UnsupportedError(
-            "read manifest", uri, f"position deletes in {file_format} are not supported ({path})", "want Parquet"
+            "read manifest", uri, f"position deletes in {file_format} are not supported ({path})", f"want {want}"
         )
     is_path_bound = kind == "position_delete"
     lower = _path_bound(record, LOWER_BOUNDS) if is_path_bound else None
@@ -159,7 +179,34 @@ def edits(
             "rewrite manifest", uri, f"no facts for {target}", "report this: the plan missed a delete file"
         )
     yield record[FILE_SIZE].start, record[FILE_SIZE].end, write_long(facts.size_bytes)
-    yield from _bound_edits(record, facts.lower, facts.upper)
+    if str(_value(record, FILE_FORMAT, uri)).upper() == PUFFIN:
+        bound = _check_vector(record, uri, paths, facts).encode()
+        yield from _bound_edits(record, bound, bound)
+    else:
+        yield from _bound_edits(record, facts.lower, facts.upper)
+
+
+def _check_vector(record: Record, uri: str, paths: PrefixMap, facts: DeleteFileFacts) -> str:
+    """The data file that an entry's deletion vector is for; the vector must lie in its Puffin file where it says."""
+    path = record[FILE_PATH].value
+    found = [_optional(record, field_id) for field_id in (REFERENCED_DATA_FILE, CONTENT_OFFSET, CONTENT_SIZE)]
+    referenced, offset, length = (None if field is None else field.value for field in found)
+    if not isinstance(referenced, str) or offset is None or length is None:
+        raise PermanentError(
+            "rewrite manifest",
+            uri,
+            f"the entry of a deletion vector in {path} does not say where it lies or what it is for",
+            "the file is damaged",
+        )
+    vector = DeletionVector(paths.map(referenced), offset, length, int(str(_value(record, RECORD_COUNT, uri))))
+    if facts.vectors is not None and vector not in facts.vectors:
+        raise PermanentError(
+            "rewrite manifest",
+            uri,
+            f"{path} has no deletion vector for {referenced} of {vector.cardinality} rows at {offset} ({length} bytes)",
+            "the manifest and its Puffin file contradict each other; repair the source",
+        )
+    return vector.referenced_data_file
 
 
 def _mapped_bound(record: Record, field_id: int, paths: PrefixMap) -> bytes | None:

@@ -17,8 +17,8 @@ from typing import Any
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import roaring
 from lakemirror.formats.iceberg.avro_walk import Malformed
-from lakemirror.formats.iceberg.delete_facts import DeletionVector, RewrittenDeletes
-from lakemirror.formats.iceberg.manifest import DeleteFileFacts
+from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
+from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
 
 MAGIC = b"PFA1"
@@ -87,8 +87,8 @@ def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
             "rewrite deletes", uri, "two deletion vectors are for one data file", "the source's file is damaged"
         )
     body = assemble(file, {**file.footer, "blobs": blobs})
-    facts = DeleteFileFacts(len(body), min(targets).encode(), max(targets).encode())
-    return RewrittenDeletes(body, facts, tuple(vectors))
+    facts = DeleteFileFacts(len(body), min(targets).encode(), max(targets).encode(), frozenset(vectors))
+    return RewrittenDeletes(body, facts)
 
 
 def assemble(file: PuffinFile, footer: Mapping[str, Any]) -> bytes:

@@ -44,7 +44,7 @@ def test_each_format_has_its_rewriter(file_format: str) -> None:
     new = delete_files.rewrite(data, URI, file_format.lower(), PATHS)
     assert new.facts.size_bytes == len(new.data)
     assert (new.facts.lower, new.facts.upper) == (b"gs://cloud/t/a", b"gs://cloud/t/b")
-    assert bool(new.vectors) == (file_format == "PUFFIN")
+    assert bool(new.facts.vectors) == (file_format == "PUFFIN")
     assert delete_files.is_same(new.data, new.data, file_format)
     assert not delete_files.is_same(new.data, data, file_format)
     assert not delete_files.is_same(new.data, b"garbage", file_format)

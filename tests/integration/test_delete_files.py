@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from lakemirror.model.paths import PrefixMap
-from tests.hand_mirror import deletes_of, mirror_by_hand, write_deletes
+from tests.hand_mirror import deletes_of, ids_of, mirror_by_hand, write_deletes
 from tests.judge import Judge, TableOf
 
 pytestmark = [
@@ -76,6 +77,7 @@ class Two:
         found = self.judge.rows(self.mirror)
         assert found == self.judge.rows(self.source)
         assert found.total() == rows
+        assert ids_of(self.judge, self.mirror) == sorted(json.loads(row)["id"] for row in found)
 
 
 @pytest.fixture

@@ -59,10 +59,13 @@ def _unpack(codec: Codec, packed: bytes, room: int) -> bytes:
 
 
 def _unpack_stream(packed: bytes, room: int) -> bytes:
-    """Zstd need not say its size; a read takes the memory it asks for, so it asks for little."""
+    """Zstd need not say its size; a read takes the memory it asks for, so it asks for little.
+
+    `read` would not give its memory back when it fails.
+    """
     parts, size = [], 0
     with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-        while size <= room and (part := stream.read(_READ_BYTES)):
+        while size <= room and (part := stream.read_buffer(_READ_BYTES).to_pybytes()):
             parts.append(part)
             size += len(part)
     return b"".join(parts)

@@ -6,6 +6,7 @@ import io
 import random
 import tracemalloc
 import zlib
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -96,3 +97,16 @@ def test_anything_at_all(codec: compression.Codec, packed: bytes) -> None:
         assert len(compression.unpack(codec, packed, 1 << 20)) <= 1 << 20
     except Malformed as err:
         assert str(err)  # noqa: PT017
+
+
+def test_damage_costs_no_memory() -> None:
+    """Arrow's plain `read` keeps the memory that it asked for when it fails."""
+    broken = compression.pack("zstd", NOISE)[:-3]
+    sizes = []
+    for _ in range(3):
+        for _ in range(300):
+            with pytest.raises(Malformed):
+                compression.unpack("zstd", broken, ROOM)
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        sizes.append(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmSize")))
+    assert sizes[-1] - sizes[0] < 100_000  # kB; with `read` it would be 600 MB

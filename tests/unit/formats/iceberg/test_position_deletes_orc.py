@@ -87,6 +87,8 @@ def test_nothing_else_changes() -> None:
         assert after.footer.parts(container.ENCODINGS) == before.footer.parts(container.ENCODINGS)
         places = [{(s.column, s.kind): s.data for s in stripe.streams}[1, 1] for stripe in (before, after)]
         assert places[0] == places[1]
+    ends = [s.info.number(1) + s.info.number(2) + s.info.number(3) + s.info.number(4) for s in other.stripes]
+    assert other.footer.number(container.FOOTER_CONTENT_LENGTH) == ends[-1]
     assert table_of(new.data).drop_columns("file_path").equals(table_of(data).drop_columns("file_path"))
 
 
@@ -134,14 +136,20 @@ def test_statistics_that_are_no_paths_give_way_to_bounds_of_all() -> None:
     """Long minima are cut by writers and kept as bounds; then bounds of the whole file stand in."""
     source = parse_file(orc_deletes(ROWS), URI)
     statistics = source.footer.parts(container.FOOTER_STATISTICS)
-    cut = Message(()).with_parts(4, [b"s3://src/w"]).with_parts(2, [b"s3://src/x"]).with_number(3, 2)
-    statistics[1] = parse(statistics[1]).with_parts(4, [cut.encode()]).encode()
-    footer = source.footer.with_parts(container.FOOTER_STATISTICS, statistics)
-    new = parse_file(rewrite(container.assemble(source, source.stripes, footer, source.metadata), URI, PATHS).data, URI)
-    (strings,) = column_statistics(new)[0].messages(4)
-    assert (strings.parts(1), strings.parts(2)) == ([], [])
-    assert strings.parts(4) == [MIRRORED[0][0].encode()]
-    assert strings.parts(5) == [MIRRORED[2][0].encode()]
+    path, lowest, highest = (text.encode() for text in (str(ROWS[2][0]), MIRRORED[0][0], MIRRORED[2][0]))
+    for given_, want in (
+        ({4: b"s3://src/w", 2: b"s3://src/x"}, {4: lowest, 5: highest}),
+        ({1: path, 4: b"s3://src/w", 5: b"s3://src/x"}, {1: highest, 5: highest}),
+        ({}, {}),
+    ):
+        cut = Message(()).with_number(3, 2)
+        for field, text in given_.items():
+            cut = cut.with_parts(field, [text])
+        statistics[1] = parse(statistics[1]).with_parts(4, [cut.encode()]).encode()
+        footer = source.footer.with_parts(container.FOOTER_STATISTICS, statistics)
+        data = container.assemble(source, source.stripes, footer, source.metadata)
+        new = column_statistics(parse_file(rewrite(data, URI, PATHS).data, URI))[0].messages(4)[0]
+        assert {field: new.parts(field)[0] for field in (1, 2, 4, 5) if new.has(field)} == want
 
 
 def test_a_sum_that_cannot_be_known_is_left_out() -> None:
@@ -176,6 +184,14 @@ def doubled(kind: int) -> bytes:
     (one,) = source.stripes
     streams = [stream for stream in one.streams for _ in range(1 + ((stream.column, stream.kind) == (1, kind)))]
     return container.assemble(source, [replace(one, streams=tuple(streams))], source.footer, source.metadata)
+
+
+def test_texts_that_are_shorter_than_their_lengths() -> None:
+    source = parse_file(DATA, URI)
+    streams = tuple(replace(s, data=s.data[:-1]) if (s.column, s.kind) == (1, 1) else s for s in STRIPE.streams)
+    data = container.assemble(source, [replace(STRIPE, streams=streams)], source.footer, source.metadata)
+    with pytest.raises(PermanentError, match=r"texts of \d+ bytes where there should be"):
+        rewrite(data, URI, PATHS)
 
 
 @pytest.mark.parametrize("kind", [2, 3, 6])
@@ -276,7 +292,8 @@ def with_postscript(data: bytes, field: int, value: int) -> bytes:
 
 
 def with_footer(data: bytes, change: dict[int, int | list[bytes]]) -> bytes:
-    file = parse_file(data, URI)
+    """`data` is DATA or has its footer."""
+    file = parse_file(DATA, URI)
     footer = file.footer
     for field, value in change.items():
         footer = footer.with_number(field, value) if isinstance(value, int) else footer.with_parts(field, value)
@@ -299,6 +316,15 @@ def stripe(**numbers: int) -> dict[int, int | list[bytes]]:
     return {container.FOOTER_STRIPES: [info.encode()], container.FOOTER_ROWS: info.number(5)}
 
 
+def without_last_stream() -> bytes:
+    """The stripe still holds its bytes, but its footer does not name it."""
+    info = STRIPE.info
+    start = sum(info.number(field) for field in (1, 2, 3))
+    short = STRIPE.footer.with_parts(container.STREAMS, STRIPE.footer.parts(container.STREAMS)[:-1]).encode()
+    data = DATA[:start] + short + DATA[start + info.number(4) :]
+    return with_footer(data, stripe(footer=len(short)))
+
+
 def plain(field: pa.Field, values: list[Any]) -> bytes:
     return orc_file(pa.table([pa.array(values, field.type), pa.array([1] * len(values))], pa.schema([field, POS])))
 
@@ -318,6 +344,7 @@ def plain(field: pa.Field, values: list[Any]) -> bytes:
         (with_footer(DATA, stripe(offset=0)), "does not fit, or overlaps"),
         (with_footer(DATA, stripe(offset=1 << 63)), "does not fit"),
         (with_footer(DATA, stripe(data=1 << 40)), "does not fit"),
+        (without_last_stream(), "do not fill it"),
         (with_footer(DATA, stripe(rows=4)), "3 values where there should be 4"),
         (with_footer(DATA, {container.FOOTER_STRIPES: [STRIPE.info.encode()] * 2}), "overlaps another"),
         (with_footer(DATA, {container.FOOTER_ROWS: 4}), "do not hold the rows"),

@@ -53,6 +53,8 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
         lane="task",
         rules=bench.paths.rules,
         private=("s3://private",),
+        generation="g1",
+        left_out=("one thing",),
         manifests=pa.Table.from_pylist(list(rows), MANIFESTS),
     )
 

@@ -204,8 +204,8 @@ def _source_name(location: str, target_snapshot_id: int | None) -> str:
 
 
 def _parse_source_name(name: str) -> tuple[str, int | None]:
-    location, _, snapshot_id = name.partition(_SNAPSHOT)
-    return location, int(snapshot_id) if snapshot_id else None
+    location, found, snapshot_id = name.rpartition(_SNAPSHOT)
+    return (location, int(snapshot_id)) if found and snapshot_id.isdigit() else (name, None)
 
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakemirror.errors import PermanentError, UsageError
@@ -106,7 +106,7 @@ def answer(engine: Engine, schema: Any, data: bytes, count: int) -> list[tuple[i
 
 
 @needs_c
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(choices=st.data())
 def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
     schema = choices.draw(SCHEMAS)
@@ -132,7 +132,7 @@ def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
 
 
 @needs_c
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(choices=st.data())
 def test_same_verdict_on_damaged_records(choices: st.DataObject) -> None:
     schema = choices.draw(SCHEMAS)
@@ -154,7 +154,7 @@ PAIRS = {"type": "array", "items": record("int", "long")}
 
 
 @needs_c
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(numbers=st.lists(LONGS, max_size=1300), cut=st.integers(0, 40))
 def test_same_verdict_on_long_runs_of_numbers(numbers: list[int], cut: int) -> None:
     """Runs go by one expression in Python and by words in C: their ends are where mistakes would be."""

@@ -25,7 +25,7 @@ SYNC_BYTES = 16
 MAX_HEADER_BYTES = 1 << 26
 MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory at once
 MAX_PLAIN_BYTES = 1 << 30  # of all blocks together that `parse` unpacks
-MAX_STREAM_BYTES = 1 << 35  # of all blocks together that are unpacked one after the other: an end even to endless bombs
+MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
 _LEVEL = 1
 # isal's stubs declare IsalError as a value, though it is a class
 _DAMAGED = (Malformed, cast(type[Exception], IsalError), ValueError, RecursionError)

@@ -2,6 +2,14 @@
 # Linted in every `make lint`; not built there, since that needs a Docker engine.
 FROM eclipse-temurin:17.0.15_6-jre-noble AS java
 
+# The walker of manifests in C, by the same script as `make setup`. The Airflow image has no compiler; this one has, with
+# the same Python and an older or equal libc. Where the walker does not load after all, the one in Python serves.
+FROM python:3.11.13-bookworm AS walker
+WORKDIR /build
+COPY scripts/build_walker.py scripts/build_walker.py
+COPY plugins/lakemirror/formats/iceberg/native plugins/lakemirror/formats/iceberg/native
+RUN python -I scripts/build_walker.py --must
+
 FROM apache/airflow:3.3.2-python3.11
 
 COPY --from=java /opt/java/openjdk /opt/java/openjdk
@@ -21,6 +29,7 @@ RUN PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 scripts/setup.sh --into /home/airflow/.loca
     && ln -s /home/airflow/.local .venv
 
 COPY --chown=airflow:0 plugins plugins
+COPY --from=walker --chown=airflow:0 /build/plugins/lakemirror/formats/iceberg/_walk.*.so plugins/lakemirror/formats/iceberg/
 COPY --chown=airflow:0 dags dags
 COPY --chown=airflow:0 spark_jobs spark_jobs
 COPY --chown=airflow:0 include include

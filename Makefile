@@ -19,7 +19,7 @@ SLOW_TESTS := tests/integration tests/e2e
 NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,$(FAST_TESTS)),$(T)),yes)
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-emit-find-links --python-version 3.11 $(if $(call is_on,$(UPGRADE)),--upgrade)
 
-.PHONY: help setup lint format test test-unit test-e2e demo bench soak fixtures up down clean lock
+.PHONY: help setup lint format test test-unit test-e2e demo bench fuzz soak fixtures up down clean lock
 
 help: ## this list
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z0-9-]+:[^#]*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves A
 
 bench: setup ## measure speed and count requests
 	@$(IN_VENV) $(BIN)/python -m tests.perf.bench $(BENCH_ARGS)
+
+fuzz: setup ## a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--blocks N --seed N"
+	@$(IN_VENV) $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 
 soak: ## long run under load (not part of this version)
 	@echo "make soak is not part of this version: it will run the mirror for hours on the services profile." >&2; exit 2

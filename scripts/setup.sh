@@ -99,6 +99,13 @@ install() {
     "$python" -m uv pip install --quiet --python "$python" --no-deps --no-build-isolation --editable .
 }
 
+# The walker of manifests in C; silent when it is up to date. In the image a stage of its own builds it.
+build_walker() {
+    if [[ -f scripts/build_walker.py ]]; then
+        "$VENV/bin/python" -I scripts/build_walker.py
+    fi
+}
+
 make_venv() {
     local python
     if ! is_usable; then
@@ -117,6 +124,7 @@ make_venv() {
     fingerprint >"$STAMP.new"
     rm "$UNFINISHED"
     mv "$STAMP.new" "$STAMP"
+    build_walker
     say "done in $SECONDS s"
 }
 
@@ -128,6 +136,7 @@ fi
 
 if is_current; then
     check_java
+    build_walker
     exit
 fi
 # A machine that lacks something hears it before anything is written.
@@ -138,6 +147,7 @@ if command -v flock >/dev/null; then # two terminals: the second waits, then fin
     exec 9>.cache/setup.lock
     flock 9
     if is_current; then
+        build_walker
         exit
     fi
 fi

@@ -29,6 +29,7 @@ SAME = (
     "format-version",
     "table-uuid",
     "last-sequence-number",
+    "next-row-id",
     "last-column-id",
     "current-schema-id",
     "schemas",

@@ -47,9 +47,12 @@ def _int_map(key_id: int, value_id: int, value: str) -> Json:
     }
 
 
+_V3_FIELDS = {"content_offset": 144, "content_size_in_bytes": 145}
+
+
 def manifest_schema(partition: Sequence[Json] = (), *, version: int = 2) -> Json:
-    """A manifest entry of v1 or v2; the v2 one has `referenced_data_file`."""
-    v2 = version == 2
+    """A manifest entry of v1, v2 or v3; from v2 on it has `referenced_data_file`."""
+    v2 = version >= 2
     file = [
         *([_field("content", 134, "int", optional=False)] if v2 else []),
         _field("file_path", 100, "string", optional=False),
@@ -68,7 +71,9 @@ def manifest_schema(partition: Sequence[Json] = (), *, version: int = 2) -> Json
         _field("split_offsets", 132, {"type": "array", "items": "long", "element-id": 133}),
         *([_field("equality_ids", 135, {"type": "array", "items": "int", "element-id": 136})] if v2 else []),
         _field("sort_order_id", 140, "int"),
+        *([_field("first_row_id", 142, "long")] if version == 3 else []),
         *([_field("referenced_data_file", 143, "string")] if v2 else []),
+        *([_field(name, number, "long") for name, number in _V3_FIELDS.items()] if version == 3 else []),
     ]
     top = [
         _field("status", 0, "int", optional=False),
@@ -113,7 +118,7 @@ def entry(
         "block_size_in_bytes": 67108864,
         **dict.fromkeys(("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds")),
         **dict.fromkeys(("upper_bounds", "key_metadata", "split_offsets", "equality_ids", "sort_order_id")),
-        "referenced_data_file": None,
+        **dict.fromkeys(("referenced_data_file", "first_row_id", *_V3_FIELDS)),
         **more,
     }
     numbers = {

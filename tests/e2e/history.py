@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dev.lake import Lake
@@ -37,6 +38,8 @@ class History:
     lanes: dict[str, Installation]
     name: str = "db.t"
     steps: int = 0
+    further_roots: Mapping[str, str] = field(default_factory=dict)
+    by_duckdb: bool = True  # whether the second judge can read the source's own files
 
     @property
     def table(self) -> TableOf:
@@ -45,6 +48,11 @@ class History:
     @property
     def t(self) -> str:
         return self.table.sql
+
+    def add_roots(self, **roots: str) -> None:
+        """Further places of the source, by name; known to every mirror from now on."""
+        self.further_roots = {**self.further_roots, **roots}
+        self.lanes = {lane: replace(one, roots=self.further_roots).write() for lane, one in self.lanes.items()}
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
@@ -76,7 +84,9 @@ class History:
         due = list(self.lanes) if is_deep or self.steps % 2 == 0 else ["task"]
         results = {lane: self.lanes[lane].sync(self.name) for lane in due}
         mirrors = [self.lanes[lane].theirs(self.name) for lane in due]
-        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep)
+        found = self.judge.differences(
+            self.table, *mirrors, is_deep=is_deep, by_duckdb=self.by_duckdb, further_roots=self.further_roots
+        )
         reports = [result.report() for result in results.values()]
         assert found == [], "\n".join([f"after {step}: {reports}", *found])
 

@@ -7,37 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, UnsupportedError
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
 from tests.e2e.history import COLUMNS, History, numbers
 from tests.e2e.installation import objects
-
-
-@pytest.mark.parametrize("version", ["1", "3"])
-def test_a_format_version_that_cannot_be_mirrored(history: History, version: str) -> None:
-    history.create(COLUMNS, **{"format-version": version})
-    history.insert(numbers(0, 10))
-    for installation in history.lanes.values():
-        with pytest.raises(UnsupportedError, match=f"db.t.*format version {version} is not supported"):
-            installation.sync(history.name)
-        assert objects(installation.mirror.folder / "warehouse") == {}
-        assert installation.theirs(history.name).metadata_uri is None
-
-
-def test_a_table_that_grows_beyond_what_can_be_mirrored(history: History) -> None:
-    history.create(COLUMNS)
-    history.insert(numbers(0, 10))
-    history.check("v2", is_deep=True)
-    before = {
-        lane: (one.theirs(history.name).metadata_uri, objects(one.mirror.folder / "warehouse"))
-        for lane, one in history.lanes.items()
-    }
-    history.sql(f"ALTER TABLE {history.t} SET TBLPROPERTIES ('format-version' = '3')")
-    history.insert(numbers(10, 20))
-    for lane, installation in history.lanes.items():
-        with pytest.raises(UnsupportedError, match=r"db.t.*format version 3 is not supported"):
-            installation.sync(history.name)
-        after = installation.theirs(history.name).metadata_uri, objects(installation.mirror.folder / "warehouse")
-        assert after == before[lane]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from lakemirror.errors import PermanentError
+from lakemirror.replicate import manifests
 from tests.avro_bytes import block_bodies, header_of, raw_container
 from tests.iceberg_files import data_files, delete_positions
 from tests.integration.looking import check_whole, stable_objects
 from tests.lake import Lake, rows
+from tests.walkers import needs_c
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +49,21 @@ def test_two_runs_write_the_same_bytes(lake: Lake) -> None:
     lake.sync()
     assert stable_objects(lake) == first
     check_whole(lake)
+
+
+@needs_c
+def test_both_walkers_streamed_or_whole_write_the_same_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    history(lake)
+    made = []
+    for walker in ("c", "python"):
+        for whole_bytes in (manifests.WHOLE_BYTES, 0):
+            monkeypatch.setenv("LAKEMIRROR_WALKER", walker)
+            monkeypatch.setattr(manifests, "WHOLE_BYTES", whole_bytes)
+            again(lake)
+            lake.sync()
+            made.append(stable_objects(lake))
+            check_whole(lake)
+    assert all(one == made[0] for one in made)
 
 
 def test_both_lanes_and_any_portioning_write_the_same_bytes(lake: Lake) -> None:

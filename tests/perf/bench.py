@@ -18,20 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from tests.perf.row import Row
+from tests.perf.walking import measure_fuzz, measure_million, measure_walk
+
 PROJECT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the answer; `is_met` is None where no bar was set."""
-
-    what: str
-    measured: str
-    bar: str
-    is_met: bool | None
 
 
 def measure_commit(folder: Path) -> list[Row]:
@@ -80,62 +73,6 @@ def measure_commit(folder: Path) -> list[Row]:
             "0",
             not any(idle["requests"]["source"].values()),
         ),
-    ]
-
-
-def measure_walk(folder: Path) -> list[Row]:
-    """Entries of a manifest with 20 columns of statistics, read and rewritten on one core."""
-    import struct
-
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-    from pyiceberg.manifest import (
-        DataFile,
-        DataFileContent,
-        FileFormat,
-        ManifestEntry,
-        ManifestEntryStatus,
-        write_manifest,
-    )
-    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-    from pyiceberg.schema import Schema
-    from pyiceberg.typedef import Record
-    from pyiceberg.types import LongType, NestedField
-
-    from lakemirror.formats.iceberg import manifest
-    from lakemirror.model.paths import PrefixMap
-
-    count = 10_000
-    schema = Schema(*(NestedField(number, f"c{number}", LongType()) for number in range(1, 21)))
-    path = folder / "manifest.avro"
-    output = PyArrowFileIO().new_output(path.as_uri())
-    with write_manifest(2, UNPARTITIONED_PARTITION_SPEC, schema, output, 1, "deflate") as writer:
-        for number in range(count):
-            bounds = {column: struct.pack("<q", number * column * 7919) for column in range(1, 21)}
-            counts = dict.fromkeys(range(1, 21), 100_000 + number)
-            file = DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=f"s3://lake/warehouse/db/table/data/part-{number:08d}.parquet",
-                file_format=FileFormat.PARQUET,
-                partition=Record(),
-                record_count=100,
-                file_size_in_bytes=1 << 20,
-                column_sizes=counts,
-                value_counts=counts,
-                null_value_counts=counts,
-                nan_value_counts={},
-                lower_bounds=bounds,
-                upper_bounds=bounds,
-                split_offsets=[4],
-            )
-            entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=1, data_file=file)
-            writer.add_entry(entry)
-    data = path.read_bytes()
-    paths = PrefixMap.of({"s3://lake/warehouse/db/table": "gs://mirror/db/table"})
-    read = _seconds(lambda: sum(1 for _ in manifest.live_entries(data, "bench")))
-    rewritten = _seconds(lambda: manifest.rewrite(data, "bench", paths, {}))
-    return [
-        Row("manifest entries read, one core", f"{count / read:,.0f}/s", "–", None),
-        Row("manifest entries rewritten, one core", f"{count / rewritten:,.0f}/s", "–", None),
     ]
 
 
@@ -208,6 +145,8 @@ def measure_setup(folder: Path) -> list[Row]:
 MEASURES: dict[str, Callable[[Path], list[Row]]] = {
     "commit": measure_commit,
     "walk": measure_walk,
+    "million": measure_million,
+    "fuzz": measure_fuzz,
     "parse": measure_parse,
     "help": measure_help,
     "resetup": measure_resetup,

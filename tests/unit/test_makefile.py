@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = "help setup lint test test-unit test-e2e demo bench soak fixtures up down clean".split()
+TARGETS = "help setup lint test test-unit test-e2e demo bench fuzz soak fixtures up down clean".split()
 
 
 def make(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def test_what_is_not_there_yet_says_so_and_fails(target: str) -> None:
     assert answer.stderr.startswith(f"make {target} is not part of this version: it will ")
 
 
-@pytest.mark.parametrize("target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "lock"])
+@pytest.mark.parametrize("target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "fuzz", "lock"])
 def test_what_needs_the_environment_makes_it_first(target: str) -> None:
     steps = make("-n", target).stdout.splitlines()
 

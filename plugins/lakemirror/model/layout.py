@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from lakemirror.model.table import TableRef
 
-# Folders of a mirror table that hold no file of the source; `_roots` holds those of further roots.
-CONTROL_FOLDERS = frozenset(("_plan", "_ledger", "_inprogress", "_ready", "_gc", "_control", "_trash", "_roots"))
+# Folders of a mirror table of its own. Files of the source are in `_roots` too, those of further roots, and in `_maps`,
+# those of later maps of its places.
+CONTROL_FOLDERS = frozenset(
+    ("_plan", "_ledger", "_inprogress", "_ready", "_gc", "_control", "_trash", "_roots", "_maps")
+)
 _ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|marker)\.json$")
 
 
@@ -52,8 +55,12 @@ class TableLayout:
     def metadata(self, file_name: str) -> str:
         return f"{self.root}/metadata/{file_name}"
 
-    def further_root(self, name: str) -> str:
-        return f"{self.root}/_roots/{name}"
+    def home(self, generation: str) -> str:
+        """Where the files of the table's own location go: a later map of the source's places has its own folder."""
+        return f"{self.root}/_maps/{generation}" if generation else self.root
+
+    def further_root(self, name: str, generation: str = "") -> str:
+        return f"{self.home(generation)}/_roots/{name}"
 
 
 def ordinal(uri: str) -> tuple[int, str] | None:

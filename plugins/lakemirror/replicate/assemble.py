@@ -78,7 +78,9 @@ def assemble(
         stored = rewrite_list(source, mirror, list_uri, target, mirrored)
         lists.append((target, stored.size_bytes, stored.crc32c))
     metadata = read_metadata(source, change.source_metadata_location)
-    document = metadata_json.for_mirror(metadata, change.paths, change.version, change.head, change.retained)
+    document = metadata_json.for_mirror(
+        metadata, change.paths, change.version, change.head, change.retained, location=layout.root
+    )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
     index_uri, index_sha256 = index.save(mirror, layout)
@@ -93,8 +95,13 @@ def assemble(
         closure_digest=index.closure_digest(),
         sequence_number=0 if snapshot is None else int(snapshot.get("sequence-number", 0)),
         committed_at_ms=int(metadata["last-updated-ms"]),
-        rewritten=Rewritten(added.num_rows, len(change.new_lists), sum(deletes["files"].to_pylist())),
-        left_out=document.left_out,
+        rewritten=Rewritten(
+            added.num_rows,
+            len(change.new_lists),
+            sum(deletes["files"].to_pylist()),
+            sum(deletes["puffins"].to_pylist()),
+        ),
+        left_out=(*change.left_out, *document.left_out),
         lists=tuple(lists),
         requests=sum_requests(
             [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
@@ -127,4 +134,5 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
         rows.append({**{name: row[name] for name in ROWS.names}, **there})
     statistics = change.known_statistics | {path for path, _ in change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
-    return VersionIndex(manifests, frozenset(change.retained), frozenset(statistics), change.paths)
+    retained = frozenset(change.retained)
+    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation)

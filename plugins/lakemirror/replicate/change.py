@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakemirror.errors import LostRaceError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import PrefixMap
 from lakemirror.model.results import Lane
@@ -22,7 +23,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.replicate import segments
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 # state: added (rewrite it), reused (the mirror has it), removed (only the mirror's newest version has it)
 MANIFESTS = pa.schema(
@@ -62,6 +63,8 @@ class Change:
     lane: Lane
     rules: tuple[tuple[str, str], ...]
     private: tuple[str, ...]
+    generation: str
+    left_out: tuple[str, ...]
     manifests: pa.Table
 
     @property
@@ -76,7 +79,7 @@ class Change:
         plan_uri = layout.plan(self.plan_id)
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("manifests", "table")}
         fields["known_statistics"] = sorted(self.known_statistics)
-        document = json.dumps({**fields, "table": str(self.table)})
+        document = json.dumps({**fields, "table": str(self.table), "layout": LAYOUT_VERSION})
         table = self.manifests.replace_schema_metadata({b"lakemirror.change": document.encode()})
         store.put(f"{plan_uri}/change.parquet", segments.encode(table), Overwrite())
         return plan_uri
@@ -89,9 +92,11 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
     except ObjectNotFound:
         return None
     document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
+    if document.pop("layout", None) != LAYOUT_VERSION:
+        raise LostRaceError("load plan", plan_uri, "another version of lakemirror made it", "run again: it plans anew")
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])
-    for name in ("retained", "referenced", "private"):
+    for name in ("retained", "referenced", "private", "left_out"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from lakemirror import bridge
 from lakemirror.catalogs.ports import SourceCatalog
@@ -22,6 +22,7 @@ from lakemirror.model.paths import PrefixMap, canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import index as indexes
 from lakemirror.replicate.change import Change, plan_id_of
+from lakemirror.replicate.history import HistoryBudget, retain
 from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
@@ -38,6 +39,8 @@ class Policy:
     small_change_bytes: int
     follow_rollback: bool = True
     follow_recreated: bool = True
+    accepts_v1: bool = True  # what the mirror's catalog says to tables of format version 1
+    history: HistoryBudget = field(default_factory=HistoryBudget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _step_to(
     if newest is not None and newest.source_metadata_location == _source_name(location, target_snapshot_id):
         return Unchanged(newest, "the source has not changed")
     metadata = read_metadata(sides.source, location)
-    metadata_json.refuse_unsupported(metadata, str(table))
+    metadata_json.refuse_unsupported(metadata, str(table), accepts_v1=policy.accepts_v1)
     head = _head(metadata, target_snapshot_id, table)
     fingerprint = _fingerprint(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
@@ -104,17 +107,21 @@ def _step_to(
     if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
-    paths = prefix_map(metadata["location"], layout, sides.roots, sides.private)
-    known = (
-        indexes.load(sides.mirror, newest.index_uri, newest.index_sha256)
-        if newest and same_epoch
-        else VersionIndex.empty(paths)
-    )
-    _refuse_other_map(table, paths, known.paths)
-    step = Step(table, metadata, head, known, paths)
+    index = indexes.load(sides.mirror, newest.index_uri, newest.index_sha256) if newest and same_epoch else None
+    known, left_out = _known(index, metadata["location"], layout, sides)
+    paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = _source_name(location, target_snapshot_id)
     version = ordinals.last_used + 1
-    metadata_json.for_mirror(metadata, paths, version, head, step.retained())  # refuses what could not be written later
+    step = Step(table, metadata, head, known, paths)
+    retained = retain(
+        str(table),
+        metadata,
+        known.mirrored,
+        step.referenced(),
+        policy.history,
+        lambda kept: metadata_json.for_mirror(metadata, paths, version, head, kept, location=layout.root),
+    )
+    step = replace(step, retained=retained.snapshots)
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
     statistics = step.new_statistics()
@@ -131,7 +138,7 @@ def _step_to(
         source_metadata_location=name,
         source_fingerprint=fingerprint,
         head=head,
-        retained=step.retained(),
+        retained=retained.snapshots,
         referenced=step.referenced(),
         new_lists=new_lists,
         statistics=statistics,
@@ -140,6 +147,8 @@ def _step_to(
         lane=choose_lane(at_most + len(statistics), weight, policy.small_change_files, policy.small_change_bytes),
         rules=paths.rules,
         private=paths.private,
+        generation=known.generation,
+        left_out=(*left_out, *retained.left_out),
         manifests=as_table(manifests),
     )
 
@@ -153,13 +162,32 @@ def read_metadata(store: ObjectStore, location: str) -> Json:
         raise SourceVanishedError("detect", location, "the source's metadata file is gone", "run again") from err
 
 
-def prefix_map(
-    location: str, layout: TableLayout, roots: Mapping[str, str], private: tuple[str, ...] = ()
-) -> PrefixMap:
+def _known(
+    index: VersionIndex | None, location: str, layout: TableLayout, sides: Sides
+) -> tuple[VersionIndex, tuple[str, ...]]:
+    """What the newest version holds under the map that is in force now.
+
+    Manifests of the mirror hold places of files; deletes written by another map would miss those files. So a map that
+    sends any known place elsewhere begins anew, in a folder of its own that is named by it: nothing that was written
+    under another map is built on, and nothing of it is overwritten.
+    """
+    if index is None:
+        return VersionIndex.empty(prefix_map(location, layout, sides.roots)), ()
+    paths = prefix_map(location, layout, sides.roots, index.generation)
+    change = paths.first_change(index.paths)
+    if change is None:
+        return replace(index, paths=paths), ()
+    generation = prefix_map(location, layout, sides.roots).digest
+    paths = prefix_map(location, layout, sides.roots, generation)
+    told = f"everything that was mirrored before: {change}; all files are copied anew, below {layout.home(generation)}"
+    return VersionIndex.empty(paths, generation), (told,)
+
+
+def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], generation: str = "") -> PrefixMap:
     """Where this table's files go: its own location to its folder, further roots below `_roots`."""
-    rules = {prefix: layout.further_root(name) for name, prefix in roots.items()}
+    rules = {prefix: layout.further_root(name, generation) for name, prefix in roots.items()}
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
-    rules[canonical(location).rstrip("/")] = layout.root
+    rules[canonical(location).rstrip("/")] = layout.home(generation)
     for source, target in rules.items():
         if is_below(f"{source}/x", target) or is_below(f"{target}/x", source):
             raise PermanentError(
@@ -168,19 +196,7 @@ def prefix_map(
                 f"the source lies in its own mirror, or the mirror in it ({target})",
                 "move one of them: maintenance of the source would destroy the mirror",
             )
-    return PrefixMap.of(rules, private)
-
-
-def _refuse_other_map(table: TableRef, paths: PrefixMap, before: PrefixMap) -> None:
-    """Manifests of the mirror hold old places of files; deletes written by another map would miss those files."""
-    change = paths.first_change(before)
-    if change is not None:
-        raise PermanentError(
-            "detect",
-            str(table),
-            f"the table's location or a source root has changed: {change}",
-            "set it back: a mirror table cannot change its map in this version",
-        )
+    return PrefixMap.of(rules)
 
 
 def _source_name(location: str, target_snapshot_id: int | None) -> str:
@@ -188,8 +204,8 @@ def _source_name(location: str, target_snapshot_id: int | None) -> str:
 
 
 def _parse_source_name(name: str) -> tuple[str, int | None]:
-    location, _, snapshot_id = name.partition(_SNAPSHOT)
-    return location, int(snapshot_id) if snapshot_id else None
+    location, found, snapshot_id = name.rpartition(_SNAPSHOT)
+    return (location, int(snapshot_id)) if found and snapshot_id.isdigit() else (name, None)
 
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:

@@ -43,10 +43,11 @@ class VersionIndex:
     mirrored: frozenset[int]
     statistics: frozenset[str]
     paths: PrefixMap
+    generation: str = ""  # names the map, once it is not the first one of this mirror table
 
     @classmethod
-    def empty(cls, paths: PrefixMap) -> VersionIndex:
-        return cls(ROWS.empty_table(), frozenset(), frozenset(), paths)
+    def empty(cls, paths: PrefixMap, generation: str = "") -> VersionIndex:
+        return cls(ROWS.empty_table(), frozenset(), frozenset(), paths, generation)
 
     @property
     def referenced(self) -> frozenset[int]:
@@ -64,6 +65,7 @@ class VersionIndex:
             "mirrored": sorted(self.mirrored),
             "statistics": sorted(self.statistics),
             "rules": self.paths.rules,
+            "generation": self.generation,
         }
         table = self.manifests.sort_by("source").replace_schema_metadata(
             {b"lakemirror.index": json.dumps(document).encode()}
@@ -84,4 +86,5 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     document = json.loads((table.schema.metadata or {})[b"lakemirror.index"])
     rows = table.replace_schema_metadata(None)
     rules = tuple((source, target) for source, target in document["rules"])
-    return VersionIndex(rows, frozenset(document["mirrored"]), frozenset(document["statistics"]), PrefixMap(rules))
+    mirrored, statistics = frozenset(document["mirrored"]), frozenset(document["statistics"])
+    return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"])

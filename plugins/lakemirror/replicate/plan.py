@@ -7,15 +7,15 @@ bounded count and bytes. Nothing is planned by snapshot id, so an entry whose sn
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.errors import SourceVanishedError
 from lakemirror.formats.iceberg import manifest
-from lakemirror.replicate import segments
+from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
+from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
@@ -27,15 +27,31 @@ ENTRY = pa.schema(
         pa.field("source", pa.string()),
         pa.field("size", pa.int64()),
         pa.field("kind", pa.string()),
+        pa.field("format", pa.string()),
         pa.field("lower", pa.binary()),
         pa.field("upper", pa.binary()),
     ]
 )
-FACT = pa.schema(
-    [pa.field("target", pa.string()), pa.field("size", pa.int64()), ENTRY.field("lower"), ENTRY.field("upper")]
+VECTOR = pa.struct(
+    [
+        pa.field("referenced_data_file", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("cardinality", pa.int64()),
+    ]
 )
-ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind")])
+FACT = pa.schema(
+    [
+        pa.field("target", pa.string()),
+        pa.field("size", pa.int64()),
+        ENTRY.field("lower"),
+        ENTRY.field("upper"),
+        pa.field("vectors", pa.list_(VECTOR)),  # of a Puffin file that this plan rewrites
+    ]
+)
+ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind", "format")])
 TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("length", pa.int64()), pa.field("is_source", pa.bool_())])
+BATCH_ROWS = 1 << 14
 SEGMENT = pa.schema(
     [
         pa.field("uri", pa.string()),
@@ -123,7 +139,7 @@ def _worth_reading(change: Change) -> pa.Table:
 def _statistics(change: Change) -> pa.Table:
     """The new statistics files as items to copy; their keys are checked before anything is written."""
     entries = [
-        {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics"}
+        {"source": path, "target": change.paths.map(path), "size": size, "kind": "statistics", "format": None}
         for path, size in change.statistics
     ]
     for entry in entries:
@@ -140,26 +156,62 @@ class ReadEntries:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield self._read(row["uri"], row["length"], row["is_source"])
+                yield from gathered(self._read(row["uri"], row["length"], row["is_source"]), BATCH_ROWS)
 
-    def _read(self, uri: str, length: int, is_source: bool) -> pa.RecordBatch:
+    def _read(self, uri: str, length: int, is_source: bool) -> Iterator[pa.RecordBatch]:
+        paths = self.context.paths
         store = self.context.source if is_source else self.context.mirror
-        try:
-            data = store.get(uri).data
-        except ObjectNotFound as err:
-            if not is_source:
-                raise
-            raise SourceVanishedError("read manifest", uri, "the manifest is gone", "run again: it plans anew") from err
-        manifest.check_length(data, uri, length)
+        data = manifests.pieces(store, uri, length, "read manifest", is_source=is_source)
+        rules = PlainRules.mapping(paths) if is_source else PlainRules.staying(paths)
+        for part in manifest.live_parts(data, uri, paths if is_source else None, rules):
+            yield _batch_of(part) if isinstance(part, Columns) else self._rows(part, is_source)
+
+    def _rows(self, entries: Iterable[manifest.LiveEntry], is_source: bool) -> pa.RecordBatch:
         rows = []
-        for entry in manifest.live_entries(data, uri, self.context.paths if is_source else None):
+        for entry in entries:
             target = self.context.paths.map(entry.path) if is_source else entry.path
             check_key(target)
-            rows.append((target, entry.path, entry.size_bytes, entry.kind, entry.lower, entry.upper))
+            file_format = entry.file_format if entry.kind == "position_delete" else None  # of others nobody asks
+            rows.append((target, entry.path, entry.size_bytes, entry.kind, file_format, entry.lower, entry.upper))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(ENTRY)
         return pa.record_batch(
             [pa.array(column, field.type) for column, field in zip(columns, ENTRY, strict=True)], ENTRY
         )
+
+
+def _batch_of(files: Columns) -> pa.RecordBatch:
+    """Data files whose paths are plain, hence their keys fine: the buffers become columns as they are."""
+
+    def texts(offsets: bytes, data: bytes) -> pa.Array:
+        return pa.StringArray.from_buffers(files.rows, pa.py_buffer(offsets), pa.py_buffer(data))
+
+    return pa.record_batch(
+        [
+            texts(files.target_offsets, files.targets),
+            texts(files.source_offsets, files.sources),
+            pa.Array.from_buffers(pa.int64(), files.rows, [None, pa.py_buffer(files.sizes)]),
+            pa.repeat("data", files.rows),
+            pa.nulls(files.rows, pa.string()),
+            pa.nulls(files.rows, pa.binary()),
+            pa.nulls(files.rows, pa.binary()),
+        ],
+        ENTRY,
+    )
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least so many, but for the last; empty ones are left out."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+        if count >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +230,9 @@ class PackSegments:
         yield from self.write("copy", joined.filter(pc.and_(missing, pc.invert(is_delete))).select(ITEM.names))
         yield from self.write("delete", joined.filter(pc.and_(missing, is_delete)).select(ITEM.names))
         known = joined.filter(pc.and_(pc.invert(missing), is_delete))
-        facts = known.select(["target", "known_size", "known_lower", "known_upper"]).rename_columns(FACT.names)
-        yield from self.write("fact", facts)
+        facts = known.select(["target", "known_size", "known_lower", "known_upper"])
+        facts = facts.append_column("vectors", pa.nulls(known.num_rows, FACT.field("vectors").type))
+        yield from self.write("fact", facts.rename_columns(FACT.names))
 
     def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
         """Pack items, the largest first, into bins of bounded count and bytes."""

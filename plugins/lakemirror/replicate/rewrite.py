@@ -7,17 +7,18 @@ records; with other records it is a stop, never an overwrite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakemirror.errors import PermanentError, SourceVanishedError
-from lakemirror.formats.iceberg import avro, manifest, manifest_list, position_deletes
-from lakemirror.formats.iceberg.manifest import DeleteFileFacts
-from lakemirror.replicate import segments
+from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
+from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
+from lakemirror.model.paths import PrefixMap
+from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.copy import ledger_folder
+from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally
@@ -25,7 +26,12 @@ from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, Obj
 
 REWRITTEN_FACT = FACT.append(pa.field("crc32c", pa.int64()))
 REWRITTEN_DELETES = pa.schema(
-    [pa.field("fact_uri", pa.string()), pa.field("files", pa.int64()), pa.field("requests", pa.string())]
+    [
+        pa.field("fact_uri", pa.string()),
+        pa.field("files", pa.int64()),
+        pa.field("puffins", pa.int64()),
+        pa.field("requests", pa.string()),
+    ]
 )
 REWRITTEN_MANIFESTS = pa.schema(
     [
@@ -47,7 +53,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class RewriteDeletes:
-    """Segments of position delete files → their copies in the mirror, and a fact segment for the manifests."""
+    """Segments of delete files that hold paths → their copies in the mirror, and a fact segment for the manifests."""
 
     context: StageContext
 
@@ -61,7 +67,9 @@ class RewriteDeletes:
         facts = [self._rewrite_file(stores, item) for item in segments.read(stores.mirror, uri).to_pylist()]
         folder = ledger_folder(self.context.ledger_uri, uri)
         fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, REWRITTEN_FACT))
-        row = {"fact_uri": fact_uri, "files": len(facts), "requests": stores.requests}
+        puffins = sum(fact["vectors"] is not None for fact in facts)
+        counts = {"files": len(facts) - puffins, "puffins": puffins}
+        row = {"fact_uri": fact_uri, **counts, "requests": stores.requests}
         return pa.RecordBatch.from_pylist([row], REWRITTEN_DELETES)
 
     def _rewrite_file(self, stores: Counted, item: dict[str, object]) -> dict[str, object]:
@@ -74,10 +82,21 @@ class RewriteDeletes:
                 f"its size is not what its manifest says (want {item['size']}, got {len(data)})",
                 "look at it",
             )
-        new = position_deletes.rewrite(data, source, self.context.paths)
-        stored = put_or_adopt(stores.mirror, target, new.data, position_deletes.same_rows)
-        facts = {"lower": new.facts.lower, "upper": new.facts.upper}
-        return {"target": target, "size": stored.size_bytes, **facts, "crc32c": stored.crc32c}
+        file_format = str(item["format"])
+        new = delete_files.rewrite(data, source, file_format, self.context.paths)
+        stored = put_or_adopt(
+            stores.mirror, target, new.data, lambda left, right: delete_files.is_same(left, right, file_format)
+        )
+        facts = new.facts
+        vectors = None if facts.vectors is None else [asdict(vector) for vector in sorted(facts.vectors, key=_offset)]
+        bounds = {"lower": facts.lower, "upper": facts.upper}
+        return {
+            "target": target,
+            "size": stored.size_bytes,
+            **bounds,
+            "vectors": vectors,
+            "crc32c": stored.crc32c,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +107,39 @@ class RewriteManifests:
     fact_uris: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        facts: pa.Table | None = None
+        facts: DeleteFacts | None = None
         for batch in batches:
             for row in batch.to_pylist():
                 stores = Counted(self.context)
                 if row["has_deletes"] and facts is None:
-                    facts = pa.concat_tables(
-                        [
-                            FACT.empty_table(),
-                            *(segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris),
-                        ]
-                    )
-                stored = self._rewrite(stores, row, facts if row["has_deletes"] else None)
+                    facts = self._read_facts(stores)
+                stored = self._rewrite(stores, row, facts if row["has_deletes"] and facts is not None else {})
                 result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
-    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: pa.Table | None) -> Stored:
-        source, target = str(row["source"]), str(row["target"])
-        data = read_source(stores.source, source)
-        manifest.check_length(data, source, row["source_length"])
-        deletes = {} if facts is None else self._facts_of(data, source, facts)
-        new = manifest.rewrite(data, source, self.context.paths, deletes)
-        return put_or_adopt(stores.mirror, target, new, lambda left, right: avro.same_records(left, right, target))
+    def _read_facts(self, stores: Counted) -> DeleteFacts:
+        parts = [segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris]
+        return DeleteFacts(pa.concat_tables([FACT.empty_table(), *parts]))
 
-    def _facts_of(self, data: bytes, uri: str, facts: pa.Table) -> Mapping[str, DeleteFileFacts]:
-        targets = [
-            self.context.paths.map(entry.path)
-            for entry in manifest.live_entries(data, uri)
-            if entry.kind == "position_delete"
-        ]
-        rows = facts.filter(pc.is_in(facts["target"], pa.array(targets, pa.string()))).to_pylist()
-        return {row["target"]: DeleteFileFacts(row["size"], row["lower"], row["upper"]) for row in rows}
+    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: Mapping[str, DeleteFileFacts]) -> Stored:
+        source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
+
+        def new() -> Iterator[bytes]:
+            data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
+            return manifest.rewritten(data, source, self.context.paths, facts)
+
+        if manifests.is_small(length):
+            return put_or_adopt(
+                stores.mirror,
+                target,
+                b"".join(new()),
+                lambda left, right: manifest.is_same(left, right, target, self.context.paths),
+            )
+        return stream_or_adopt(stores.mirror, target, new, self.context.paths)
+
+
+def _offset(vector: DeletionVector) -> int:
+    return vector.offset
 
 
 def rewrite_list(
@@ -150,12 +171,28 @@ def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[b
     except ConditionFailed as err:
         there = store.get(uri).data
         if there != data and not is_same(there, data):
-            raise PermanentError(
-                "rewrite",
-                uri,
-                "another object with other records lies under this key",
-                "was a source root changed? find out who wrote it; move it away and run again",
-            ) from err
+            raise _other_records(uri) from err
         tally = Tally()
         tally.add(there)
         return Stored(tally.size_bytes, tally.crc32c)
+
+
+def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]], paths: PrefixMap) -> Stored:
+    """The same for a manifest that is too large to hold; `make` gives it in pieces, a second time if need be."""
+    try:
+        written = store.put(uri, make(), Create())
+        return Stored(written.size_bytes, written.crc32c)
+    except ConditionFailed as err:
+        tally = Tally()
+        if not manifest.is_same(tally.over(store.stream(uri)), make(), uri, paths):
+            raise _other_records(uri) from err
+        return Stored(tally.size_bytes, tally.crc32c)
+
+
+def _other_records(uri: str) -> PermanentError:
+    return PermanentError(
+        "rewrite",
+        uri,
+        "another object with other records lies under this key",
+        "was a source root changed? find out who wrote it; move it away and run again",
+    )

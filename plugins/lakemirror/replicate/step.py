@@ -45,6 +45,7 @@ class Step:
     head: int | None
     known: VersionIndex
     paths: PrefixMap
+    retained: tuple[int, ...] = ()
 
     def referenced(self) -> tuple[int, ...]:
         heads = {name: ref["snapshot-id"] for name, ref in metadata_json.refs(self.metadata).items()}
@@ -58,12 +59,8 @@ class Step:
             )
         return tuple(sorted(wanted))
 
-    def retained(self) -> tuple[int, ...]:
-        there = metadata_json.snapshots(self.metadata).keys()
-        return tuple(sorted((self.known.mirrored & there) | set(self.referenced())))
-
     def statistics(self) -> list[tuple[str, int]]:
-        return metadata_json.statistics_files(self.metadata, self.retained())
+        return metadata_json.statistics_files(self.metadata, self.retained)
 
     def new_statistics(self) -> tuple[tuple[str, int], ...]:
         return tuple(sorted({(path, size) for path, size in self.statistics() if path not in self.known.statistics}))

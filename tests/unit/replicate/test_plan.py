@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from lakemirror.errors import PermanentError, SourceVanishedError
+from lakemirror.formats.iceberg.avro_walk import native_module
 from lakemirror.model.table import TableRef
+from lakemirror.replicate import manifests, segments
 from lakemirror.replicate import plan as planning
-from lakemirror.replicate import segments
 from lakemirror.replicate.change import MANIFESTS, Change
 from lakemirror.replicate.plan import PackSegments
 from lakemirror.replicate.stage import LocalEngine, sum_requests
-from lakemirror.storage.port import ObjectNotFound
+from lakemirror.storage.port import ObjectNotFound, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.avro_bytes import header_size
 from tests.iceberg_files import DELETED, EXISTING, PATH_ID, POSITION_DELETES, bounds, entry, manifest
@@ -52,6 +53,8 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
         lane="task",
         rules=bench.paths.rules,
         private=("s3://private",),
+        generation="g1",
+        left_out=("one thing",),
         manifests=pa.Table.from_pylist(list(rows), MANIFESTS),
     )
 
@@ -109,13 +112,22 @@ def test_new_position_deletes_are_rewritten_known_ones_keep_the_mirrors_facts(be
     plan = planning.make(change(bench, *rows), bench.context(), LocalEngine(2))
     by_role = {segment.role: segments.read(bench.store, segment.uri).to_pylist() for segment in plan.segments}
     assert by_role == {
-        "delete": [{"source": bench.source("d2"), "target": bench.target("d2"), "size": 20, "kind": "position_delete"}],
+        "delete": [
+            {
+                "source": bench.source("d2"),
+                "target": bench.target("d2"),
+                "size": 20,
+                "kind": "position_delete",
+                "format": "PARQUET",
+            }
+        ],
         "fact": [
             {
                 "target": bench.target("d1"),
                 "size": 33,
                 "lower": bench.target("a").encode(),
                 "upper": bench.target("a").encode(),
+                "vectors": None,
             }
         ],
     }
@@ -205,6 +217,50 @@ def test_each_manifest_is_read_once(bench: Bench) -> None:
     source, mirror = CountingStore(bench.store), CountingStore(bench.store)
     planning.make(change(bench, added, removed), bench.context(source=source, mirror=mirror), LocalEngine(2))
     assert (source.counts["get"], mirror.counts["get"]) == (1, 1)
+
+
+def entries_read(bench: Bench, data: bytes, *, is_source: bool, **more: Any) -> pa.Table:
+    uri = bench.source("m") if is_source else bench.target("m")
+    bench.store.put(uri, data, Overwrite())
+    rows = pa.RecordBatch.from_pylist([{"uri": uri, "length": len(data), "is_source": is_source}], planning.TO_READ)
+    return pa.Table.from_batches(planning.ReadEntries(bench.context(**more))(iter([rows])), planning.ENTRY)
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+@pytest.mark.parametrize("whole_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("odd", [None, "a/b#c", "ü"])
+def test_entries_are_the_same_by_every_way(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_source: bool, whole_bytes: int, odd: str | None
+) -> None:
+    """Streamed or whole, in columns or as objects, by either walker."""
+    monkeypatch.setattr(manifests, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(planning, "BATCH_ROWS", 3)
+    place = bench.source if is_source else bench.target
+    names = [f"data/{n}.parquet" for n in range(7)] + ([] if odd is None else [odd])
+    entries = [entry(place(name), size=n, status=DELETED if n == 2 else EXISTING) for n, name in enumerate(names)]
+    data = manifest(entries, blocks=3)
+    answers = []
+    for walker in ("c", "python") if native_module(None, {}) else ("python",):
+        monkeypatch.setenv("LAKEMIRROR_WALKER", walker)
+        if odd is not None and "#" in odd:
+            with pytest.raises(PermanentError, match="it holds '#'"):
+                entries_read(bench, data, is_source=is_source)
+            continue
+        answers.append(entries_read(bench, data, is_source=is_source).combine_chunks())
+        assert answers[-1]["target"].to_pylist() == [bench.target(name) for n, name in enumerate(names) if n != 2]
+        assert answers[-1]["source"].to_pylist() == [place(name) for n, name in enumerate(names) if n != 2]
+        assert answers[-1]["size"].to_pylist() == [n for n in range(len(names)) if n != 2]
+        assert set(answers[-1]["kind"].to_pylist()) == {"data"}
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_batches_are_gathered() -> None:
+    def batch(*numbers: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(numbers, pa.int64())], ["n"])
+
+    gathered = planning.gathered([batch(1), batch(), batch(2, 3), batch(4, 5, 6, 7), batch(8)], 3)
+    assert [one["n"].to_pylist() for one in gathered] == [[1, 2, 3], [4, 5, 6, 7], [8]]
+    assert list(planning.gathered([batch()], 3)) == []
 
 
 def test_nothing_to_pack_is_nothing(bench: Bench) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import google_crc32c
+import pyarrow as pa
 import pytest
 
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.replicate.rewrite import Stored, put_or_adopt, read_source
-from tests.avro_bytes import container
+from lakemirror.replicate import manifests
+from lakemirror.replicate.rewrite import RewriteManifests, Stored, put_or_adopt, read_source, stream_or_adopt
+from lakemirror.storage.port import Overwrite
+from tests.avro_bytes import container, header_size
+from tests.iceberg_files import entry, manifest
 from tests.unit.replicate.conftest import Bench
 
 SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string", "field-id": 1}]}
@@ -52,6 +60,80 @@ def test_other_records_are_a_stop_and_stay(bench: Bench, there: bytes) -> None:
         put(bench, made("x", 9))
     assert caught.value.subject == bench.target("m.avro")
     assert bench.objects() == {"m.avro": there}
+
+
+def pieces_of(data: bytes) -> Iterator[bytes]:
+    return iter([data[at : at + 10] for at in range(0, len(data), 10)])
+
+
+def stream(bench: Bench, data: bytes) -> Stored:
+    return stream_or_adopt(bench.store, bench.target("m.avro"), lambda: pieces_of(data), bench.paths)
+
+
+def test_a_stream_is_created_or_adopted_likewise(bench: Bench) -> None:
+    assert stream(bench, made("x", 0)) == stored(made("x", 0))
+    assert bench.objects() == {"m.avro": made("x", 0)}
+    assert stream(bench, made("x", 0)) == stored(made("x", 0))
+    assert stream(bench, made("x", 9)) == stored(made("x", 0))
+
+
+@pytest.mark.parametrize("there", [made("y", 9), made("x", 9)[:-1], made("x", 9) + b"\x00", b"garbage", b""])
+def test_a_stream_of_other_records_is_a_stop(bench: Bench, there: bytes) -> None:
+    bench.store.put(bench.target("m.avro"), there)
+    with pytest.raises(PermanentError, match="another object with other records lies under this key"):
+        stream(bench, made("x", 9))
+    assert bench.objects() == {"m.avro": there}
+
+
+def test_a_stream_that_breaks_off_writes_nothing(bench: Bench) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"Obj"
+        raise PermanentError("read manifest", "m", "it is cut")
+
+    with pytest.raises(PermanentError, match="it is cut"):
+        stream_or_adopt(bench.store, bench.target("m.avro"), broken, bench.paths)
+    assert bench.objects() == {}
+
+
+def rewritten(bench: Bench, data: bytes, length: int | None = None, **more: Any) -> tuple[Any, dict[str, int]]:
+    """The stage's row for one manifest, and the requests to the source."""
+    bench.store.put(bench.source("m.avro"), data, Overwrite())
+    row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "has_deletes": False}
+    rows = pa.RecordBatch.from_pylist([{**row, "source_length": length or len(data)}])
+    (batch,) = RewriteManifests(bench.context(**more), ())(iter([rows]))
+    (found,) = batch.to_pylist()
+    return found, json.loads(found["requests"])
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_large_manifests_are_streamed_with_the_same_result(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    data = manifest([entry(bench.source(f"{n}.parquet")) for n in range(8)], blocks=blocks)
+    small, requests = rewritten(bench, data)
+    assert (requests["source"]["get"], requests["mirror"]["put"]) == (1, 1)
+    whole = bench.objects()
+    bench.store.delete([bench.target("m.avro")])
+
+    monkeypatch.setattr(manifests, "WHOLE_BYTES", 0)
+    large, requests = rewritten(bench, data)
+    assert (requests["source"]["get"], requests["mirror"]["put"]) == (1, 1)
+    assert (large["target_length"], large["crc32c"]) == (small["target_length"], small["crc32c"])
+    assert bench.objects() == whole
+    again, _ = rewritten(bench, data)
+    assert again["crc32c"] == small["crc32c"]
+
+
+def test_large_manifests_that_are_cut_or_gone_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "WHOLE_BYTES", 0)
+    data = manifest([entry(bench.source("a")), entry(bench.source("b"))], blocks=2, codec="null")
+    step = (len(data) - header_size(data)) // 2
+    with pytest.raises(PermanentError, match=rf"it is cut \(want {len(data)} bytes, got {len(data) - step}\)"):
+        rewritten(bench, data[:-step], len(data))
+    assert bench.objects() == {}
+    bench.store.delete([bench.source("m.avro")])
+    with pytest.raises(SourceVanishedError):
+        list(manifests.pieces(bench.store, bench.source("m.avro"), 1, "rewrite", is_source=True))
 
 
 def test_a_source_object_that_is_gone_is_transient(bench: Bench) -> None:

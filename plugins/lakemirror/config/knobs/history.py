@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
-from lakemirror.config.quantities import Count, Duration, Seconds
+from lakemirror.config.quantities import Bytes, Count, Duration, Seconds
 from lakemirror.config.section import Section, knob
 
 
@@ -17,6 +17,29 @@ class HistoryKnobs(Section, defer_build=True):
         "A always takes the newest version and may skip others; B fills in all of them; C keeps day and week ends. "
         "Only A is in this version; B and C are refused.",
         requirement="M9 §17.1",
+    )
+    history_versions: Count | None = knob(
+        1000,
+        "The mirror's metadata keeps at most so many earlier versions besides branches and tags, the newest ones; "
+        "null: as many as the source still has. What is left out is told.",
+        requirement="M9, T26",
+        unit="versions",
+        ge=0,
+    )
+    history_age: Duration | None = knob(
+        None,
+        "Earlier versions that are older than this, counted back from the source's last commit, go from the mirror's "
+        "metadata; null: no limit.",
+        requirement="M9, T26",
+        unit="duration",
+    )
+    history_bytes: Bytes | None = knob(
+        None,
+        "The mirror's metadata file stays below this size by letting its oldest versions go; null: what the mirror's "
+        "catalog takes (BLMS 1 MB, Glue 20 MB, others without limit).",
+        requirement="M7, T26",
+        unit="bytes",
+        ge=1,
     )
     history_retention: Duration | None = knob(
         None,

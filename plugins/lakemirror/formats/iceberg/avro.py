@@ -1,13 +1,15 @@
 """Avro object files as bytes: take the blocks out, put them back, touch nothing else.
 
-Every length is checked before it is believed; a file that is cut, padded or
-absurd ends in a PermanentError that names it, in bounded memory. Codecs: null and deflate; others are refused by name.
+A file is read block by block from pieces of any size, so that its length does not matter; `parse` takes a small one
+apart at once. Every length is checked before it is believed; a file that is cut,
+padded or absurd ends in a PermanentError that names it, in bounded memory. Codecs: null and deflate; others are refused
+by name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,20 +17,41 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from lakemirror.errors import PermanentError, UnsupportedError
-from lakemirror.formats.iceberg.avro_walk import Malformed, read_long, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_input import Input
+from lakemirror.formats.iceberg.avro_values import Malformed, write_bytes, write_long
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
-MAX_PLAIN_BYTES = 1 << 30  # of all blocks of a file together, unpacked
+MAX_HEADER_BYTES = 1 << 26
+MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory at once
+MAX_PLAIN_BYTES = 1 << 30  # of all blocks together that `parse` unpacks
+MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
 _LEVEL = 1
 # isal's stubs declare IsalError as a value, though it is a class
 _DAMAGED = (Malformed, cast(type[Exception], IsalError), ValueError, RecursionError)
+
+
+class NotWhole(PermanentError):
+    """The bytes are not a whole Avro file within the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     count: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The start of an object file; `raw` runs up to and including the sync marker."""
+
+    raw: bytes
+    metadata: dict[str, bytes]
+    codec: str
+
+    @property
+    def sync(self) -> bytes:
+        return self.raw[-SYNC_BYTES:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,75 +72,84 @@ class AvroFile:
         return self.header[-SYNC_BYTES:]
 
 
-def parse(data: bytes, uri: str) -> AvroFile:
-    """Take an Avro object file apart; `uri` is for error messages only."""
-    try:
-        return _parse(data, uri)
-    except _DAMAGED as err:
-        raise PermanentError(
-            "read avro", uri, f"not a whole Avro file ({err})", "the source's file is damaged; nothing was published"
-        ) from err
+class AvroStream:
+    """An object file on its way in: the header is read, the blocks come one by one, once."""
 
+    def __init__(self, pieces: Iterable[bytes], uri: str) -> None:
+        """`uri` is for error messages only; errors of `pieces` pass through."""
+        self._uri = uri
+        self._input = Input(pieces)
+        try:
+            self.header = self._read_header()
+        except _DAMAGED as err:
+            raise _damaged(uri, err) from err
 
-def _parse(data: bytes, uri: str) -> AvroFile:
-    if data[: len(MAGIC)] != MAGIC:
-        raise Malformed("no Avro magic at its start")
-    metadata, pos = _read_metadata(data, len(MAGIC))
-    header_end = pos + SYNC_BYTES
-    if header_end > len(data):
-        raise Malformed("the header is cut")
-    sync = data[pos:header_end]
-    codec = metadata.get("avro.codec", b"null").decode()
-    if codec not in ("null", "deflate"):
-        raise UnsupportedError("read avro", uri, f"codec {codec!r} is not supported", "want null or deflate")
-    if "avro.schema" not in metadata:
-        raise Malformed("no schema in the header")
-    json.loads(metadata["avro.schema"])
-    blocks = []
-    pos, room = header_end, MAX_PLAIN_BYTES
-    while pos < len(data):
-        count, pos = read_long(data, pos)
-        size, pos = read_long(data, pos)
-        end = pos + size
-        if count < 0 or size < 0 or end + SYNC_BYTES > len(data):
+    def _read_header(self) -> Header:
+        source = self._input
+        source.limit(MAX_HEADER_BYTES, f"the header is longer than {MAX_HEADER_BYTES} bytes")
+        if source.take(len(MAGIC)) != MAGIC:
+            raise Malformed("no Avro magic at its start")
+        metadata: dict[str, bytes] = {}
+        while count := source.long():
+            if count < 0:
+                count = -count
+                source.long()
+            for _ in range(count):  # each takes bytes, which end
+                key = source.take(source.long())
+                metadata[key.decode()] = source.take(source.long())
+        source.take(SYNC_BYTES)
+        codec = metadata.get("avro.codec", b"null").decode()
+        if codec not in ("null", "deflate"):
+            raise UnsupportedError("read avro", self._uri, f"codec {codec!r} is not supported", "want null or deflate")
+        if "avro.schema" not in metadata:
+            raise Malformed("no schema in the header")
+        json.loads(metadata["avro.schema"])
+        return Header(source.unlimit(), metadata, codec)
+
+    def blocks(self, max_bytes: int | None = None) -> Iterator[Block]:
+        """Each block, unpacked; `max_bytes` of them together."""
+        limit = MAX_STREAM_BYTES if max_bytes is None else max_bytes
+        room = limit
+        try:
+            while not self._input.is_at_end():
+                block = self._read_block(min(room, MAX_BLOCK_BYTES), limit)
+                room -= len(block.data)
+                yield block
+        except _DAMAGED as err:
+            raise _damaged(self._uri, err) from err
+
+    def _read_block(self, room: int, limit: int) -> Block:
+        source, header = self._input, self.header
+        count, size = source.long(), source.long()
+        if count < 0 or not 0 <= size <= MAX_BLOCK_BYTES:
             raise Malformed(f"a block of {count} records and {size} bytes does not fit")
-        if data[end : end + SYNC_BYTES] != sync:
+        data = source.take(size)
+        if source.take(SYNC_BYTES) != header.sync:
             raise Malformed("a block does not end in the sync marker")
-        blocks.append(Block(count, _inflate(data[pos:end], room) if codec == "deflate" else data[pos:end]))
-        room -= len(blocks[-1].data)
-        pos = end + SYNC_BYTES
-    return AvroFile(data[:header_end], metadata, codec, tuple(blocks))
+        if header.codec == "deflate":
+            data = _inflate(data, room, limit)
+        elif size > room:
+            raise _too_large(limit)
+        return Block(count, data)
 
 
-def _read_metadata(data: bytes, pos: int) -> tuple[dict[str, bytes], int]:
-    metadata: dict[str, bytes] = {}
-    while True:
-        count, pos = read_long(data, pos)
-        if count == 0:
-            return metadata, pos
-        if count < 0:
-            count = -count
-            _, pos = read_long(data, pos)
-        if count > len(data):
-            raise Malformed("the header claims more entries than bytes")
-        for _ in range(count):
-            key, pos = _read_bytes(data, pos)
-            value, pos = _read_bytes(data, pos)
-            metadata[key.decode()] = value
+def _damaged(uri: str, err: Exception) -> NotWhole:
+    return NotWhole(
+        "read avro", uri, f"not a whole Avro file ({err})", "the source's file is damaged; nothing was published"
+    )
 
 
-def _read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
-    size, pos = read_long(data, pos)
-    if size < 0 or pos + size > len(data):
-        raise Malformed("a header entry does not fit")
-    return data[pos : pos + size], pos + size
+def _too_large(limit: int) -> Malformed:
+    return Malformed(
+        f"a block is cut, or unpacks to more than {MAX_BLOCK_BYTES} bytes, or the file to more than {limit} bytes"
+    )
 
 
-def _inflate(packed: bytes, room: int) -> bytes:
+def _inflate(packed: bytes, room: int, limit: int) -> bytes:
     unpacker = isal_zlib.decompressobj(wbits=-15)
     plain: bytes = unpacker.decompress(packed, room + 1)  # 0 would mean without a limit
     if not unpacker.eof or len(plain) > room:
-        raise Malformed(f"a block is cut, or the file unpacks to more than {MAX_PLAIN_BYTES} bytes")
+        raise _too_large(limit)
     return plain
 
 
@@ -127,29 +159,60 @@ def encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
     return MAGIC + write_long(len(metadata)) + entries + write_long(0) + sync
 
 
+def parse(data: bytes, uri: str) -> AvroFile:
+    """Take a whole object file apart; `uri` is for error messages only."""
+    stream = AvroStream([data], uri)
+    blocks = tuple(stream.blocks(MAX_PLAIN_BYTES))
+    return AvroFile(stream.header.raw, stream.header.metadata, stream.header.codec, blocks)
+
+
 def assemble(file: AvroFile, blocks: Iterable[Block]) -> bytes:
     """Put a file together again from its own header and new blocks."""
-    parts = [file.header]
+    return b"".join(assembled(Header(file.header, file.metadata, file.codec), blocks))
+
+
+def assembled(header: Header, blocks: Iterable[Block]) -> Iterator[bytes]:
+    """The same, piece by piece: the header, then each block."""
+    yield header.raw
     for block in blocks:
-        body = _deflate(block.data) if file.codec == "deflate" else block.data
-        parts += [write_long(block.count), write_long(len(body)), body, file.sync]
-    return b"".join(parts)
+        body: bytes = isal_zlib.compress(block.data, _LEVEL, -15) if header.codec == "deflate" else block.data
+        yield b"".join((write_long(block.count), write_long(len(body)), body, header.sync))
 
 
-def _deflate(plain: bytes) -> bytes:
-    packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, -15)
-    packed: bytes = packer.compress(plain) + packer.flush()
-    return packed
+Entries = dict[str, bytes]
 
 
-def same_records(left: bytes, right: bytes, uri: str) -> bool:
-    """True if two files hold the same records under the same header, however they were compressed."""
+def same_records(
+    left: bytes | Iterable[bytes],
+    right: bytes | Iterable[bytes],
+    uri: str,
+    essence: Callable[[Entries], Entries] = lambda entries: entries,
+) -> bool:
+    """True if two files hold the same records under headers of the same essence, however they were compressed."""
     try:
-        one, other = parse(left, uri), parse(right, uri)
-    except PermanentError:  # what is not whole is not the same
+        one, other = (AvroStream([side] if isinstance(side, bytes) else side, uri) for side in (left, right))
+        headers = [essence(side.header.metadata) for side in (one, other)]
+        return headers[0] == headers[1] and _same_blocks(one.blocks(), other.blocks())
+    except (NotWhole, UnsupportedError):  # what cannot be read is not the same
         return False
-    return (
-        one.metadata == other.metadata
-        and sum(block.count for block in one.blocks) == sum(block.count for block in other.blocks)
-        and b"".join(block.data for block in one.blocks) == b"".join(block.data for block in other.blocks)
-    )
+
+
+def _same_blocks(left: Iterator[Block], right: Iterator[Block]) -> bool:
+    """Counts and bytes of all blocks together; where a block ends does not matter."""
+    counts = [0, 0]
+    sides = (left, right)
+    rest = [memoryview(b""), memoryview(b"")]
+    while True:
+        for side in (0, 1):
+            while not rest[side]:
+                block = next(sides[side], None)
+                if block is None:
+                    break
+                counts[side] += block.count
+                rest[side] = memoryview(block.data)
+        size = min(map(len, rest))
+        if size == 0:
+            return not rest[0] and not rest[1] and counts[0] == counts[1]
+        if rest[0][:size] != rest[1][:size]:
+            return False
+        rest = [part[size:] for part in rest]

@@ -60,7 +60,7 @@ def _edits(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) 
 def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, list[Record]]]:
     """Each block with its records; damage becomes an error that names the file."""
     try:
-        walker = Walker(file.schema, WANTED)
+        walker = Walker(file.metadata["avro.schema"], WANTED)
         for block in file.blocks:
             records = list(walker.walk(block.data, block.count))
             for record in records:

@@ -50,20 +50,23 @@ def parse(data: bytes, uri: str) -> Json:
     return metadata
 
 
-def refuse_unsupported(metadata: Json, subject: str) -> None:
+def refuse_unsupported(metadata: Json, subject: str, *, accepts_v1: bool = True) -> None:
     """Stop, by name, at whatever this version cannot mirror exactly."""
     version = metadata["format-version"]
-    if version != 2:
-        hint = "upgrade the table to v2 on the source" if version == 1 else "v3 comes in a later version of Lakemirror"
-        raise UnsupportedError("detect", subject, f"format version {version} is not supported", hint)
+    if version not in (1, 2, 3):
+        raise UnsupportedError("detect", subject, f"format version {version!r} is not supported", "want 1, 2 or 3")
+    if version == 1 and not accepts_v1:
+        hint = "upgrade the table to v2 on the source"
+        raise UnsupportedError("detect", subject, "the mirror's catalog refuses tables of format version 1", hint)
     missing = [key for key in ("table-uuid", "location", "last-updated-ms") if key not in metadata]
     if missing:
         raise PermanentError("detect", subject, f"its metadata has no {', '.join(missing)}", "the file is damaged")
     properties = metadata.get("properties") or {}
     if metadata.get("encryption-keys") or any(key.startswith("encryption.") for key in properties):
         raise UnsupportedError("detect", subject, "the table is encrypted", "encrypted tables are not mirrored")
+    wanted = {ref["snapshot-id"] for ref in refs(metadata).values()}
     for snapshot in snapshots(metadata).values():
-        if "manifest-list" not in snapshot:
+        if "manifest-list" not in snapshot and snapshot["snapshot-id"] in wanted:
             raise UnsupportedError(
                 "detect",
                 subject,
@@ -123,14 +126,20 @@ class MirrorMetadata:
 
 
 def for_mirror(
-    source: Json, paths: PrefixMap, version: int, head: int | None, retained: Iterable[int]
+    source: Json,
+    paths: PrefixMap,
+    version: int,
+    head: int | None,
+    retained: Iterable[int],
+    *,
+    location: str,
 ) -> MirrorMetadata:
-    """The metadata of version `version`, with `head` as main and only the retained snapshots."""
+    """The metadata of a version for a table at `location`, with `head` as main and only the retained snapshots."""
     kept = set(retained)
     free = PathFree(paths)
     mirror: Json = free.fields({key: value for key, value in source.items() if key not in (*_STRUCTURE, *_REMADE)})
     mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
-    mirror["location"] = paths.map(source["location"])
+    mirror["location"] = location
     mirror["current-snapshot-id"] = -1 if head is None else head
     mirror["snapshots"] = [
         free.entry(snapshot, "manifest-list", f"snapshot {snapshot['snapshot-id']}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
-from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.errors import PermanentError, TransientError, UnsupportedError
 from lakemirror.formats.iceberg import avro
 from tests.avro_bytes import MAGIC, SYNC, block_bodies, container, header_of, header_size, long, raw_container, sized
 
@@ -116,6 +117,86 @@ def test_bomb_spread_over_blocks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     bomb = raw_container({"avro.schema": json.dumps(SCHEMA), "avro.codec": "deflate"}, [(1, b"\x00" * 900)] * 3)
     with pytest.raises(PermanentError, match="more than 1000 bytes"):
         avro.parse(bomb, URI)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("size", [1, 2, 7, 16, 10_000])
+def test_pieces_of_any_size_give_the_same_header_and_blocks(codec: str, size: int) -> None:
+    data = container(SCHEMA, BLOCKS, codec=codec, meta={"key": "value" * 50})
+    stream = avro.AvroStream((data[at : at + size] for at in range(0, len(data), size)), URI)
+    whole = avro.parse(data, URI)
+    assert (stream.header.raw, stream.header.metadata, stream.header.codec) == (whole.header, whole.metadata, codec)
+    assert tuple(stream.blocks()) == whole.blocks
+    assert b"".join(avro.assembled(stream.header, whole.blocks)) == avro.assemble(whole, whole.blocks)
+
+
+def test_blocks_are_taken_one_at_a_time() -> None:
+    """The second block is not asked for before the first was given out."""
+    data = container(SCHEMA, BLOCKS, codec="null")
+    asked: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(len(data)):
+            asked.append(at)
+            yield data[at : at + 1]
+
+    stream = avro.AvroStream(pieces(), URI)
+    blocks = stream.blocks()
+    assert next(blocks) == avro.Block(2, long(1) + long(2))
+    assert asked[-1] < len(data) - 18
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_block_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    monkeypatch.setattr(avro, "MAX_BLOCK_BYTES", 1000)
+    header = {"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}
+    fine = avro.AvroStream([raw_container(header, [(1, b"\x00" * 1000)])], URI)
+    assert len(next(fine.blocks()).data) == 1000
+    stream = avro.AvroStream([raw_container(header, [(1, b"\x00" * 1001)])], URI)
+    with pytest.raises(PermanentError, match=r"does not fit|more than 1000 bytes"):
+        list(stream.blocks())
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_stream_of_blocks_ends_at_a_bound_too(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    monkeypatch.setattr(avro, "MAX_STREAM_BYTES", 1000)
+    header = {"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}
+    stream = avro.AvroStream([raw_container(header, [(1, b"\x00" * 600)] * 2)], URI)
+    with pytest.raises(PermanentError, match="the file to more than 1000 bytes"):
+        list(stream.blocks())
+
+
+def test_a_header_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "MAX_HEADER_BYTES", 1000)
+    many = raw_container({"avro.schema": json.dumps(SCHEMA), **{f"k{n}": "" for n in range(300)}}, [])
+    for data in (many, container(SCHEMA, [], meta={"k": "v" * 1001})):
+        with pytest.raises(PermanentError, match="the header is longer than 1000 bytes"):
+            avro.AvroStream([data], URI)
+
+
+def test_errors_of_the_pieces_pass_through() -> None:
+    data = container(SCHEMA, BLOCKS)
+
+    def pieces() -> Iterator[bytes]:
+        yield data[:-3]
+        raise TransientError("stream", URI, "cut short", "read it again")
+
+    stream = avro.AvroStream(pieces(), URI)
+    with pytest.raises(TransientError):
+        list(stream.blocks())
+    with pytest.raises(TransientError):
+        avro.same_records(pieces(), data, URI)
+
+
+def test_same_records_of_streams_cut_anywhere() -> None:
+    """Empty blocks and borders do not matter; one byte or one record more does."""
+    one = container(SCHEMA, [[{"a": 1}], [], [{"a": 2}, {"a": 300}]])
+    other = container(SCHEMA, [[{"a": 1}, {"a": 2}], [{"a": 300}], []], codec="deflate", level=0)
+    for size in (1, 5, 1000):
+        parts = [iter([data[at : at + size] for at in range(0, len(data), size)]) for data in (one, other)]
+        assert avro.same_records(parts[0], parts[1], URI)
+    schema = {**SCHEMA, "fields": []}
+    assert not avro.same_records(container(schema, [[{}]]), container(schema, [[{}, {}]]), URI)
 
 
 def test_same_records_ignores_compression_and_block_borders_only() -> None:

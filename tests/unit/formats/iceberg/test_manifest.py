@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import PermanentError, UnsupportedError
-from lakemirror.formats.iceberg.manifest import DeleteFileFacts, LiveEntry, live_entries, rewrite
+from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector, LiveEntry, live_entries, rewrite
 from lakemirror.model.paths import PrefixMap
 from tests.avro_bytes import block_bodies, header_of, header_size, long, records, sized
 from tests.iceberg_files import (
@@ -193,11 +193,65 @@ def test_position_deletes_without_facts_are_a_stop() -> None:
         rewrite(manifest([POSITIONS], meta=DELETES_META), URI, PATHS, {})
 
 
+def vector(name: str, offset: int, **more: Any) -> dict[str, Any]:
+    """The entry of a deletion vector for a data file."""
+    where = {"referenced_data_file": home(name), "content_offset": offset, "content_size_in_bytes": 40}
+    counted = {"content": POSITION_DELETES, "file_format": "PUFFIN", "record_count": 3, "size": 99}
+    return entry(home("shared.puffin"), **{**counted, **where, **more})
+
+
+def vector_facts(*names: str) -> DeleteFileFacts:
+    found = (DeletionVector(mirrored(name), 4 + 40 * number, 40, 3) for number, name in enumerate(names))
+    return DeleteFileFacts(101, b"x", b"y", frozenset(found))
+
+
+def test_deletion_vectors_of_a_shared_puffin_file() -> None:
+    """Each entry keeps its offset and length; path, data file, size and path bounds are the mirror's."""
+    with_bounds = {"lower_bounds": bounds({PATH_ID: home("b").encode()})}
+    entries = [vector("a", 4), vector("b", 44, **with_bounds), vector("gone", 84, status=DELETED)]
+    made = manifest(entries, meta=DELETES_META, version=3)
+    assert {(one.path, one.kind, one.file_format) for one in live_entries(made, URI)} == {
+        (home("shared.puffin"), "position_delete", "PUFFIN")
+    }
+    new = records(rewrite(made, URI, PATHS, {mirrored("shared.puffin"): vector_facts("a", "b")}))
+    want = moved(as_read(entries, version=3))
+    for one in want:
+        file = one["data_file"]
+        file["referenced_data_file"] = file["referenced_data_file"].replace(HOME, MIRROR)
+        file["file_size_in_bytes"] = 99 if one["status"] == DELETED else 101
+    want[1]["data_file"]["lower_bounds"] = bounds({PATH_ID: mirrored("b").encode()})
+    assert new == want
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"content_offset": 8}, "no deletion vector for"),
+        ({"content_size_in_bytes": 41}, "no deletion vector for"),
+        ({"record_count": 4}, "no deletion vector for"),
+        ({"referenced_data_file": home("b")}, "no deletion vector for"),
+        ({"content_offset": None}, "does not say where it lies"),
+        ({"referenced_data_file": None}, "does not say where it lies"),
+    ],
+)
+def test_an_entry_that_its_puffin_file_contradicts_is_a_stop(changes: dict[str, Any], says: str) -> None:
+    made = manifest([vector("a", 4, **changes)], meta=DELETES_META, version=3)
+    with pytest.raises(PermanentError, match=says):
+        rewrite(made, URI, PATHS, {mirrored("shared.puffin"): vector_facts("a", "c")})
+
+
+def test_the_vectors_of_an_earlier_version_were_checked_with_it() -> None:
+    made = manifest([vector("a", 4)], meta=DELETES_META, version=3)
+    known = {mirrored("shared.puffin"): DeleteFileFacts(101, None, None)}
+    (new,) = records(rewrite(made, URI, PATHS, known))
+    assert new["data_file"]["file_size_in_bytes"] == 101
+
+
 @pytest.mark.parametrize(
     ("made", "meta", "says"),
     [
         (entry(home("x"), key_metadata=b"k"), {}, "is encrypted"),
-        (entry(home("x"), content=POSITION_DELETES, file_format="avro"), DELETES_META, "position deletes in AVRO"),
+        (entry(home("x"), content=POSITION_DELETES, file_format="lance"), DELETES_META, "position deletes in LANCE"),
         (entry(home("x"), content=3), {}, "unknown content type 3"),
     ],
 )

@@ -51,7 +51,7 @@ def source(**more: Any) -> dict[str, Any]:
 
 
 def mirrored(metadata: dict[str, Any], *, head: int | None = 3, retained: tuple[int, ...] = (3,)) -> Any:
-    made = for_mirror(metadata, PATHS, 7, head, retained)
+    made = for_mirror(metadata, PATHS, 7, head, retained, location=MIRROR)
     return json.loads(made.data), made
 
 
@@ -82,12 +82,15 @@ def test_the_whole_document() -> None:
 
 
 def test_same_input_same_bytes_and_name_other_input_other_name() -> None:
-    one = for_mirror(source(), PATHS, 7, 3, (3,))
+    one = for_mirror(source(), PATHS, 7, 3, (3,), location=MIRROR)
     shuffled = dict(reversed(source().items()))
-    assert for_mirror(shuffled, PATHS, 7, 3, (3,)) == one
+    assert for_mirror(shuffled, PATHS, 7, 3, (3,), location=MIRROR) == one
     assert one.file_name.startswith("00007-")
     assert one.file_name.endswith(".metadata.json")
-    others = [for_mirror(source(), PATHS, 8, 3, (3,)), for_mirror(source(), PATHS, 7, 3, (2, 3))]
+    others = [
+        for_mirror(source(), PATHS, 8, 3, (3,), location=MIRROR),
+        for_mirror(source(), PATHS, 7, 3, (2, 3), location=MIRROR),
+    ]
     assert len({one.file_name, *(other.file_name for other in others)}) == 3
 
 
@@ -199,7 +202,7 @@ def test_every_place_of_the_source_is_left_out_wherever_it_is_named() -> None:
         properties={"a": "/lake/wh", "b": "s3://src2/x", "c": "/lake/wh2", "d": "in /lake/wh."},
     )
     metadata["unheard-of"] = {"kept": "gs://else", "list": ["s3://src", {"deep": "s3://src/y", "n": 1}], "n": 2}
-    document = json.loads((made := for_mirror(metadata, PRIVATE, 7, 3, (3,))).data)
+    document = json.loads((made := for_mirror(metadata, PRIVATE, 7, 3, (3,), location=MIRROR)).data)
     assert made.left_out == (
         "unheard-of list: it holds a source path",
         "unheard-of list deep: it holds a source path",
@@ -212,6 +215,12 @@ def test_every_place_of_the_source_is_left_out_wherever_it_is_named() -> None:
     assert document["unheard-of"] == {"kept": "gs://else", "list": [{"n": 1}], "n": 2}
     assert document["statistics"] == [{"snapshot-id": 3, "statistics-path": f"{MIRROR}/s.puffin", "kept": [1]}]
     assert {key: document["properties"][key] for key in "bc"} == {"b": "s3://src2/x", "c": "/lake/wh2"}
+
+
+def test_a_name_that_holds_a_path_is_left_out_too() -> None:
+    document, made = mirrored(source(properties={f"{HOME}/x": "y", "owner": "ada"}))
+    assert made.left_out == ("property: a name holds a source path",)
+    assert HOME not in json.dumps(document)
 
 
 def test_names_and_default_values_are_data_and_stay() -> None:
@@ -236,13 +245,12 @@ def test_statistics_of_retained_snapshots_are_mapped() -> None:
 
 
 def test_nothing_of_the_source_is_left() -> None:
-    assert HOME not in for_mirror(source(), PATHS, 7, 3, (1, 2, 3)).data.decode()
+    assert HOME not in for_mirror(source(), PATHS, 7, 3, (1, 2, 3), location=MIRROR).data.decode()
 
 
 def test_unknown_roots_are_refused() -> None:
-    for wrong in ({"location": "s3://other"}, {"properties": {"write.data.path": "s3://other"}}):
-        with pytest.raises(PermanentError, match="no known root"):
-            mirrored(source(**wrong))
+    with pytest.raises(PermanentError, match="no known root"):
+        mirrored(source(properties={"write.data.path": "s3://other"}))
 
 
 def test_gzip_is_unpacked_whatever_its_name() -> None:
@@ -264,13 +272,13 @@ def test_a_supported_table_passes() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"format-version": 1}, "format version 1 is not supported"),
-        ({"format-version": 3}, "format version 3 is not supported"),
+        ({"format-version": 0}, "format version 0 is not supported"),
+        ({"format-version": "2"}, "format version '2' is not supported"),
         ({"format-version": 4}, "format version 4 is not supported"),
         ({"encryption-keys": [{"key-id": "k"}]}, "the table is encrypted"),
         ({"properties": {"encryption.key-id": "k"}}, "the table is encrypted"),
         ({"snapshots": [snapshot(1, **{"key-id": "k"})]}, "the table is encrypted"),
-        ({"snapshots": [{"snapshot-id": 1, "manifests": []}]}, "snapshot 1 has no manifest list"),
+        ({"snapshots": [{"snapshot-id": 3, "manifests": []}]}, "snapshot 3 has no manifest list"),
     ],
     ids=str,
 )
@@ -278,6 +286,18 @@ def test_what_is_not_supported_is_named(wrong: dict[str, Any], says: str) -> Non
     with pytest.raises(UnsupportedError, match=says) as caught:
         refuse_unsupported(source(**wrong), "ns.t")
     assert (caught.value.subject, bool(caught.value.hint)) == ("ns.t", True)
+
+
+def test_an_old_snapshot_without_a_manifest_list_is_nobodys_concern() -> None:
+    refuse_unsupported(source(snapshots=[{"snapshot-id": 1, "manifests": []}, snapshot(3)]), "ns.t")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_format_versions(version: int) -> None:
+    refuse_unsupported(source(**{"format-version": version}), "ns.t")
+    if version == 1:
+        with pytest.raises(UnsupportedError, match="catalog refuses tables of format version 1"):
+            refuse_unsupported(source(**{"format-version": 1}), "ns.t", accepts_v1=False)
 
 
 @pytest.mark.parametrize("key", ["table-uuid", "location", "last-updated-ms"])

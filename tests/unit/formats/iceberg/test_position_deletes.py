@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg import position_deletes as module
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
 from lakemirror.formats.iceberg.position_deletes import rewrite, same_rows
 from lakemirror.model.paths import PrefixMap
@@ -110,7 +111,7 @@ def test_unknown_root_is_refused() -> None:
 def test_a_file_without_the_column_or_without_rows_is_refused() -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"file_path": ["s3://src/wh/t/x"], "pos": [1]}), out)
-    with pytest.raises(PermanentError, match="no column with field id 2147483546"):
+    with pytest.raises(PermanentError, match="no column of text with field id 2147483546"):
         rewrite(out.getvalue(), URI, PATHS)
     with pytest.raises(PermanentError, match="deletes nothing"):
         rewrite(position_deletes([]), URI, PATHS)
@@ -125,3 +126,98 @@ def test_same_rows_however_they_are_encoded() -> None:
     assert not same_rows(one, position_deletes(ROWS[:2]))
     assert not same_rows(one, position_deletes([*ROWS[1:], ROWS[0]]))
     assert not same_rows(b"garbage", one)
+
+
+def test_two_spellings_of_one_file_become_one_run_of_positions() -> None:
+    rows = [("s3://src/wh/t/a", 2), ("s3://src/wh/t/a", 4), ("s3a://src/wh/t/a", 1), ("s3a://src/wh/t/a", 3)]
+    new = rewrite(position_deletes(rows, row_group_rows=3), URI, PATHS)
+    assert rows_of(new.data) == [("gs://cloud/t/a", position) for position in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(38, 2), pa.uuid(), pa.time64("us"), pa.binary(3)]
+)
+def test_columns_of_the_row_are_written_as_they_were(kind: pa.DataType) -> None:
+    old = pq.read_table(io.BytesIO(position_deletes(ROWS)))
+    field = pa.field("row", pa.struct([pa.field("x", kind, metadata={b"PARQUET:field_id": b"7"})]))
+    out = io.BytesIO()
+    row = pa.StructArray.from_arrays([pa.nulls(3, kind)], fields=list(field.type))
+    pq.write_table(old.append_column(field, row), out, store_schema=False, store_decimal_as_integer=True)
+    new = rewrite(out.getvalue(), URI, PATHS)
+    assert pq.ParquetFile(io.BytesIO(new.data)).schema.equals(pq.ParquetFile(out).schema)
+
+
+def test_a_column_that_cannot_be_written_as_it_was_is_refused() -> None:
+    """Iceberg writes small decimals as integers; a writer that did not is not imitated."""
+    old = pq.read_table(io.BytesIO(position_deletes(ROWS)))
+    out = io.BytesIO()
+    pq.write_table(old.append_column("row", pa.nulls(3, pa.decimal128(9, 2))), out, store_schema=False)
+    with pytest.raises(UnsupportedError, match=r"a column would change from .*fixed_len_byte_array.* to .*int32"):
+        rewrite(out.getvalue(), URI, PATHS)
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_file_that_remembers_another_type_of_text(kind: pa.DataType) -> None:
+    old = pq.read_table(io.BytesIO(position_deletes(ROWS)))
+    out = io.BytesIO()
+    field = old.schema.field(0)
+    pq.write_table(old.set_column(0, field.with_type(kind), old.column(0).cast(kind)), out)
+    assert rows_of(rewrite(out.getvalue(), URI, PATHS).data) == MIRRORED
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_a_row_without_a_path_is_refused(path: str | None) -> None:
+    out = io.BytesIO()
+    schema = pa.schema([field.with_nullable(True) for field in DELETES_SCHEMA])
+    pq.write_table(pa.table([pa.array([path, "s3://src/wh/t/a"]), pa.array([1, 2])], schema=schema), out)
+    with pytest.raises(PermanentError, match="a row has no path"):
+        rewrite(out.getvalue(), URI, PATHS)
+
+
+def test_a_path_column_that_is_no_text_is_refused() -> None:
+    out = io.BytesIO()
+    fields = [DELETES_SCHEMA.field(0).with_type(pa.int64()), DELETES_SCHEMA.field(1)]
+    pq.write_table(pa.table([[1], [2]], schema=pa.schema(fields)), out)
+    with pytest.raises(PermanentError, match="no column of text"):
+        rewrite(out.getvalue(), URI, PATHS)
+
+
+def test_many_rows_of_one_long_path_take_little_memory() -> None:
+    """A few kilobytes that would be 20 GB of text: paths stay a dictionary."""
+    path = "s3://src/wh/t/" + "x" * 20_000
+    out = io.BytesIO()
+    indices = pa.array([0], pa.int32()).take(pa.array([0] * 1_000_000, pa.int32()))
+    paths = pa.DictionaryArray.from_arrays(indices, pa.array([path]))
+    pq.write_table(
+        pa.table(
+            [paths.cast(pa.dictionary(pa.int32(), pa.string())), pa.nulls(1_000_000, pa.int64())],
+            schema=pa.schema(
+                [DELETES_SCHEMA.field(0).with_type(paths.type), DELETES_SCHEMA.field(1).with_nullable(True)]
+            ),
+        ),
+        out,
+    )
+    assert len(out.getvalue()) < 100_000
+    pool = pa.default_memory_pool()
+    bound = max(pool.max_memory() or 0, pool.bytes_allocated() + (200 << 20))
+    new = rewrite(out.getvalue(), URI, PATHS)
+    assert module.same_rows(new.data, new.data)
+    assert (pool.max_memory() or 0) <= bound
+    assert len(new.data) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "words"), [("MAX_ROWS", 2, "3 rows together"), ("MAX_PLAIN_BYTES", 9, "a row group of")]
+)
+def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch, name: str, bound: int, words: str) -> None:
+    monkeypatch.setattr(module, name, bound)
+    with pytest.raises(UnsupportedError, match=words):
+        rewrite(position_deletes(ROWS), URI, PATHS)
+
+
+def test_a_file_to_sort_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ROWS", 2)
+    rows = [("s3://src/wh/t/a", 1), ("s3://src/wh/t/b", 2), ("s3a://src/wh/t/a", 1)]
+    assert rewrite(position_deletes(ROWS, row_group_rows=1), URI, PATHS).facts.size_bytes
+    with pytest.raises(UnsupportedError, match="3 rows together"):
+        rewrite(position_deletes(rows, row_group_rows=1), URI, PATHS)

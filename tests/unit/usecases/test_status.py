@@ -237,7 +237,7 @@ def test_a_table_that_is_not_supported_any_more_says_so(lake: Lake) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "format-version": 4}))
     document = told(result := status(lake))
     assert (document["source"]["state"], document["backlog_files"], result.is_behind) == ("ok", None, True)
-    assert "format version 3 is not supported" in document["problem"]["message"]
+    assert "format version 4 is not supported" in document["problem"]["message"]
 
 
 @pytest.mark.parametrize("family", [TransientError, SourceVanishedError])

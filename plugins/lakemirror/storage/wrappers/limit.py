@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from lakemirror.errors import UsageError
-from lakemirror.storage.port import CHUNK_BYTES, CREATE, Blob, Condition, ObjectInfo, ObjectStore, Written
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    MAX_GET_BYTES,
+    Blob,
+    Condition,
+    ObjectInfo,
+    ObjectStore,
+    Written,
+)
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 BURST_S = 1.0
@@ -68,9 +77,9 @@ class RateLimitedStore(ForwardingStore):
         self._bytes, self._requests = bucket(bytes_per_s), bucket(requests_per_s)
         self._most_bytes = None if bytes_per_s is None else max(LEAST_CHUNK_BYTES, int(bytes_per_s / 4))
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         self._call()
-        blob = super().get(uri, byte_range=byte_range)
+        blob = super().get(uri, byte_range=byte_range, max_bytes=max_bytes)
         self._pass(blob.data)
         return blob
 

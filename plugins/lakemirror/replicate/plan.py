@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakemirror.formats.iceberg import manifest
 from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
-from lakemirror.replicate import manifests, segments
+from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
@@ -60,6 +60,17 @@ SEGMENT = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
+_FIELDS: dict[str, control.Check] = {
+    "segments": control.all_of(lambda row: isinstance(row, dict)),
+    "manifests_read": control.is_count,
+    "requests": control.map_of(control.map_of(control.is_count)),
+}
+_SEGMENT_FIELDS: dict[str, control.Check] = {
+    "uri": control.is_text,
+    "role": lambda role: role in ("copy", "delete", "fact"),
+    "files": control.is_count,
+    "bytes": control.is_count,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +132,14 @@ def _to_read(uris: pa.ChunkedArray, lengths: pa.ChunkedArray, *, is_source: bool
 
 def load(store: ObjectStore, plan_uri: str) -> Plan | None:
     """The plan that an earlier try completed, if there is one."""
+    uri = f"{plan_uri}/plan.json"
     try:
-        document = json.loads(store.get(f"{plan_uri}/plan.json").data)
+        document = control.read(store, uri, _FIELDS)
     except ObjectNotFound:
         return None
+    fields = {**_SEGMENT_FIELDS, "uri": control.inside(plan_uri)}
+    for row in document["segments"]:
+        control.check(row, uri, fields)
     found = tuple(Segment(**row) for row in document["segments"])
     return Plan(found, document["manifests_read"], sum_requests([]))  # its requests were told by the run that made it
 

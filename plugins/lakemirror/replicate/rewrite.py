@@ -16,14 +16,15 @@ from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
-from lakemirror.replicate import manifests, segments
-from lakemirror.replicate.copy import ledger_folder
+from lakemirror.replicate import control, manifests, segments
+from lakemirror.replicate.copy import ledger_folder, read_items
 from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
 
+MAX_DELETE_FILE_BYTES = 1 << 30
 REWRITTEN_FACT = FACT.append(pa.field("crc32c", pa.int64()))
 REWRITTEN_DELETES = pa.schema(
     [
@@ -64,7 +65,8 @@ class RewriteDeletes:
 
     def _rewrite_segment(self, uri: str) -> pa.RecordBatch:
         stores = Counted(self.context)
-        facts = [self._rewrite_file(stores, item) for item in segments.read(stores.mirror, uri).to_pylist()]
+        items = read_items(stores.mirror, uri, self.context.paths)
+        facts = [self._rewrite_file(stores, item) for item in items]
         folder = ledger_folder(self.context.ledger_uri, uri)
         fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, REWRITTEN_FACT))
         puffins = sum(fact["vectors"] is not None for fact in facts)
@@ -74,7 +76,7 @@ class RewriteDeletes:
 
     def _rewrite_file(self, stores: Counted, item: dict[str, object]) -> dict[str, object]:
         source, target = str(item["source"]), str(item["target"])
-        data = read_source(stores.source, source)
+        data = read_source(stores.source, source, min(MAX_DELETE_FILE_BYTES, int(str(item["size"]))))
         if len(data) != item["size"]:
             raise PermanentError(
                 "rewrite",
@@ -118,11 +120,13 @@ class RewriteManifests:
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
     def _read_facts(self, stores: Counted) -> DeleteFacts:
-        parts = [segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris]
+        parts = [segments.read(stores.mirror, uri, FACT, ("target", "size")) for uri in self.fact_uris]
         return DeleteFacts(pa.concat_tables([FACT.empty_table(), *parts]))
 
     def _rewrite(self, stores: Counted, row: dict[str, Any], facts: Mapping[str, DeleteFileFacts]) -> Stored:
         source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
+        if self.context.paths.map(source) != target:
+            raise control.altered(self.context.plan_uri, f"{source} goes to {target}")
 
         def new() -> Iterator[bytes]:
             data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
@@ -150,13 +154,13 @@ def rewrite_list(
     manifests: Mapping[str, manifest_list.MirroredManifest],
 ) -> Stored:
     """A manifest list, once all its manifests are in the mirror."""
-    new = manifest_list.rewrite(read_source(source, uri), uri, manifests)
+    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 
-def read_source(store: ObjectStore, uri: str) -> bytes:
+def read_source(store: ObjectStore, uri: str, max_bytes: int) -> bytes:
     try:
-        return store.get(uri).data
+        return store.get(uri, max_bytes=max_bytes).data
     except ObjectNotFound as err:
         raise SourceVanishedError(
             "rewrite", uri, "the source file is gone", "run again: it plans anew from the source's head"

@@ -90,7 +90,7 @@ class Step:
         path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            found = manifest_list.read(source.get(path).data, path)
+            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path)
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
         if not found and metadata_json.has_files(snapshot):

@@ -19,11 +19,12 @@ from typing import Any
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
 from lakemirror.errors import LostRaceError, PermanentError
+from lakemirror.model.paths import is_below
 from lakemirror.model.results import Detected, MirrorResult, PlanResult, Rewritten, StageResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import assemble as assembling
 from lakemirror.replicate import change as changes
-from lakemirror.replicate import pipeline
+from lakemirror.replicate import control, pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again
@@ -38,6 +39,14 @@ from lakemirror.storage.wrappers.limit import RateLimitedStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
 from lakemirror.usecases.ports import Ports
 
+_RESULT: dict[str, control.Check] = {
+    **dict.fromkeys(("table", "stage", "plan_uri"), control.is_text),
+    **dict.fromkeys(("files", "bytes", "skipped_files"), control.is_count),
+    "ok": lambda value: value is True,
+    "seconds": control.is_seconds,
+    "rewritten": control.map_of(control.is_count),
+    "requests": control.map_of(control.map_of(control.is_count)),
+}
 Clock = Callable[[], datetime]
 Timer = Callable[[], float]
 FILES_AT_ONCE = 16  # of one task; more threads than this only wait for each other
@@ -226,6 +235,10 @@ class MirrorRun:
         return marker
 
     def _load(self, plan_uri: str) -> tuple[Change, Plan]:
+        if not is_below(plan_uri, self.layout.root):
+            raise PermanentError(
+                "load plan", plan_uri, f"it lies outside {self.layout.root}", "name the table's own plan"
+            )
         plan = planning.load(self._mirror, plan_uri)
         change = changes.load(self._mirror, plan_uri)
         if plan is None or change is None:
@@ -249,8 +262,8 @@ class MirrorRun:
         return full
 
     def _kept(self, plan_uri: str, stage: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self._mirror.get(f"{plan_uri}/{stage}.result.json").data)
-        return document
+        """What a stage told, for the whole answer."""
+        return control.read(self._mirror, f"{plan_uri}/{stage}.result.json", _RESULT)
 
     @property
     def _sides(self) -> Sides:

@@ -11,11 +11,9 @@ is the first plan alone. In the Spark lane the session is up before the clock st
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

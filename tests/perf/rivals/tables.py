@@ -97,9 +97,7 @@ def make(folder: Path, commits: int, files_per_commit: int) -> Made:
     try:
         columns = ", ".join(f"c{number} BIGINT" for number in range(1, COLUMNS + 1))
         session.sql(f"CREATE NAMESPACE {lake.name}.db")
-        session.sql(
-            f"CREATE TABLE {lake.name}.{NAME} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')"
-        )
+        session.sql(f"CREATE TABLE {lake.name}.{NAME} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
         table = sessions.java_table(session, f"{lake.name}.{NAME}")
         places = []
         for count, seed in ((commits, _SEED), (1, _SEED + 1)):

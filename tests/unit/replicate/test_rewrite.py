@@ -138,5 +138,5 @@ def test_large_manifests_that_are_cut_or_gone_are_refused(bench: Bench, monkeypa
 
 def test_a_source_object_that_is_gone_is_transient(bench: Bench) -> None:
     with pytest.raises(SourceVanishedError) as caught:
-        read_source(bench.store, bench.source("m.avro"))
+        read_source(bench.store, bench.source("m.avro"), 100)
     assert caught.value.kind == "transient"

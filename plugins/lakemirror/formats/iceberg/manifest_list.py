@@ -11,6 +11,7 @@ from lakemirror.formats.iceberg import avro
 from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes, write_long
 
 PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
+MAX_BYTES = 1 << 28  # of a list, as it lies on the store
 WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
 
 

@@ -12,7 +12,7 @@ import io
 import json
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -121,6 +121,19 @@ def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str,
         for entry in metadata.get(section) or ()
         if entry["snapshot-id"] in kept
     ]
+
+
+def paths(metadata: Json) -> Iterator[str]:
+    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error."""
+    try:
+        yield metadata["location"]
+        yield from (snapshot["manifest-list"] for snapshot in metadata.get("snapshots") or ())
+    except KeyError as err:
+        raise PermanentError("read metadata", "table metadata", f"it has no {err.args[0]}", "it is damaged") from err
+    yield from (entry["statistics-path"] for section in _STATISTICS for entry in metadata.get(section) or ())
+    yield from (entry["metadata-file"] for entry in metadata.get("metadata-log") or ())
+    properties = metadata.get("properties") or {}
+    yield from (properties[key] for key in PATH_PROPERTIES if key in properties)
 
 
 def at(milliseconds: int) -> datetime:

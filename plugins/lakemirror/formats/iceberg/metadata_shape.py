@@ -26,7 +26,7 @@ def _is_size(value: Any) -> bool:
     return is_id(value) and value >= 0
 
 
-def _is_time(value: Any) -> bool:
+def is_time(value: Any) -> bool:
     return type(value) is int and FIRST_MS <= value <= LAST_MS
 
 
@@ -49,24 +49,26 @@ def _or_null(check: Check) -> Check:
 _FIELDS: dict[str, Check] = {
     "table-uuid": _is_name,
     "location": _is_text,
-    "last-updated-ms": _is_time,
+    "last-updated-ms": is_time,
     "current-snapshot-id": _or_null(is_id),
     "properties": _or_null(_is_texts),
     "encryption-keys": _or_null(lambda value: isinstance(value, list | dict)),
 }
 _SNAPSHOT: dict[str, Check] = {
     "snapshot-id": is_id,
-    "timestamp-ms": _is_time,
+    "timestamp-ms": is_time,
     "parent-snapshot-id": _or_null(is_id),
     "sequence-number": _is_size,
     "manifest-list": _is_text,
     "summary": _or_null(lambda value: isinstance(value, dict)),
 }
-_LOG_ENTRY: dict[str, Check] = {"snapshot-id": is_id, "timestamp-ms": _is_time}
+_LOG_ENTRY: dict[str, Check] = {"snapshot-id": is_id, "timestamp-ms": is_time}
+_METADATA_LOG: dict[str, Check] = {"metadata-file": _is_text}
 _STATISTICS: dict[str, Check] = {"snapshot-id": is_id, "statistics-path": _is_text, "file-size-in-bytes": _is_size}
 _LISTS: dict[str, tuple[dict[str, Check], tuple[str, ...]]] = {  # what entries hold, and what they must hold
     "snapshots": (_SNAPSHOT, ("snapshot-id", "timestamp-ms")),
     "snapshot-log": (_LOG_ENTRY, ("snapshot-id", "timestamp-ms")),
+    "metadata-log": (_METADATA_LOG, (*_METADATA_LOG,)),
     "statistics": (_STATISTICS, (*_STATISTICS,)),
     "partition-statistics": (_STATISTICS, (*_STATISTICS,)),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+import pyarrow as pa
+
 from lakemirror.errors import LakemirrorError
 from lakemirror.formats.iceberg import delete_files, manifest, manifest_list, metadata_json
 from lakemirror.formats.iceberg.avro_walk import Engine, native_module
@@ -79,7 +81,7 @@ def _uses(name: str) -> list[Callable[[bytes, str], object]]:
         return [manifest_list.read, _rewrite_list]
     if name.endswith(".avro"):
         return [use for engine in _engines() for use in (_read_manifest(engine), _rewrite_manifest(engine))]
-    return [segments.decode]
+    return [lambda data, uri: segments.decode(data, uri, pa.schema([]))]
 
 
 def _metadata(data: bytes, uri: str) -> None:

@@ -25,7 +25,10 @@ def loads(data: bytes, *, max_values: int = MAX_VALUES, pairs: PairsHook | None 
     if values > max_values:
         raise ValueError(f"more than {max_values} values")
     try:
-        document = json.loads(data, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=pairs)
+        # decoded here, because the reader would take half surrogate pairs, and other encodings
+        document = json.loads(
+            data.decode("utf-8-sig"), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=pairs
+        )
     except RecursionError as err:
         raise ValueError(f"nested deeper than {MAX_DEPTH}") from err
     _check_depth(document)

@@ -46,6 +46,7 @@ MANIFESTS = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("target", pa.string(), nullable=False),
         pa.field("source_length", pa.int64(), nullable=False),
+        pa.field("entries", pa.int64()),  # as the manifest list says, if it does
         pa.field("target_length", pa.int64()),
         pa.field("crc32c", pa.int64()),
         pa.field("has_deletes", pa.bool_(), nullable=False),

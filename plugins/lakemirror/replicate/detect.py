@@ -27,6 +27,7 @@ from lakemirror.replicate.history import HistoryBudget, retain
 from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
+from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
 _SNAPSHOT_ID = re.compile(r"-?[0-9]{1,19}")
@@ -186,6 +187,7 @@ def _known(
 
 def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], generation: str = "") -> PrefixMap:
     """Where this table's files go: its own location to its folder, further roots below `_roots`."""
+    check_prefix(location.rstrip("/"), "detect")  # a place that a store can hold, and not all of a file system
     rules = {prefix: layout.further_root(name, generation) for name, prefix in roots.items()}
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
     rules[canonical(location).rstrip("/")] = layout.home(generation)
@@ -213,7 +215,12 @@ def _parse_source_name(name: str) -> tuple[str, int | None]:
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:
     if target_snapshot_id is None:
-        return metadata_json.current_snapshot_id(metadata)
+        current = metadata_json.current_snapshot_id(metadata)
+        if current is not None and current not in metadata_json.snapshots(metadata):
+            raise PermanentError(
+                "detect", str(table), f"its current snapshot {current} is not among its snapshots", "repair the source"
+            )
+        return current
     if target_snapshot_id not in metadata_json.snapshots(metadata):
         raise UsageError(
             "detect", str(table), f"the source has no snapshot {target_snapshot_id}", "look at its history"

@@ -27,6 +27,7 @@ class ManifestRow(TypedDict):
     source: str
     target: str
     source_length: int
+    entries: int | None
     target_length: int | None
     crc32c: int | None
     has_deletes: bool
@@ -109,6 +110,7 @@ class Step:
             "source": ref.path,
             "target": target,
             "source_length": ref.length,
+            "entries": ref.entries,
             "target_length": None,
             "crc32c": None,
             "has_deletes": ref.has_deletes,
@@ -124,6 +126,7 @@ def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:
         "source": row["source"],
         "target": row["target"],
         "source_length": row["source_length"],
+        "entries": None,
         "target_length": row["target_length"],
         "crc32c": row["crc32c"],
         "has_deletes": row["has_deletes"],

@@ -161,8 +161,8 @@ class MirrorRun:
     def publish_stage(self, plan_uri: str, *, full_verify: bool) -> MirrorResult:
         change, plan = self._load(plan_uri)
         assembled = assembling.load(self._mirror, plan_uri)
-        marker = self._publish(change, plan, assembled, full_verify=full_verify)
         stages = {name: self._kept(plan_uri, name) for name in ("plan", "copy", "rewrite")}
+        marker = self._publish(change, plan, assembled, full_verify=full_verify)
         copied = stages["copy"]
         spent = {name: float(result.get("seconds", 0.0)) for name, result in stages.items()}
         return MirrorResult(

@@ -41,9 +41,15 @@ def test_what_is_not(text: str, says: str) -> None:
         bounded_json.loads(text.encode())
 
 
-def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(ValueError, match="decode"):
-        bounded_json.loads(b'"\xff"')
+@pytest.mark.parametrize("data", [b'"\xff"', b'"\xed\xa0\x80"', '"x"'.encode("utf-16"), '{"a":1}'.encode("utf-32")])
+def test_bytes_that_are_no_text(data: bytes) -> None:
+    """Python's own reader takes half surrogate pairs, and UTF-16 and UTF-32 by guessing."""
+    with pytest.raises(ValueError, match="decode|Expecting"):
+        bounded_json.loads(data)
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert bounded_json.loads(b"\xef\xbb\xbf[1]") == [1]
 
 
 def test_the_deepest_that_is_read_can_be_written_again() -> None:

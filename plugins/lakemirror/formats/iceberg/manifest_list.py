@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_walk import Malformed, Ranges, Record, Walker, splice, write_bytes, write_long
 
-PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
+PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, DELETED_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 506, 519
+_COUNTS = (ADDED_FILES, EXISTING_FILES, DELETED_FILES)
 MAX_BYTES = 1 << 28  # of a list, as it lies on the store
-WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
+MAX_MANIFESTS = 1 << 20
+WANTED = (PATH, LENGTH, CONTENT, *_COUNTS, KEY_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,13 @@ class ManifestRef:
     has_deletes: bool
     added_files: int | None
     existing_files: int | None
+    deleted_files: int | None
+
+    @property
+    def entries(self) -> int | None:
+        """How many entries the manifest has, if the list says so."""
+        counts = (self.added_files, self.existing_files, self.deleted_files)
+        return sum(count for count in counts if count is not None) if None not in counts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +44,26 @@ class MirroredManifest:
 
 def read(data: bytes, uri: str) -> tuple[ManifestRef, ...]:
     """All manifests of a list, in its order; any damage is an error, never an empty answer."""
-    return tuple(_ref(record, uri) for _, records in _blocks(avro.parse(data, uri), uri) for record in records)
+    file = avro.parse(data, uri)
+    with _named(uri):
+        return tuple(
+            _ref(record, uri) for _, parts in _blocks(file, uri) for part in parts for record in _records(part)
+        )
 
 
 def rewrite(data: bytes, uri: str, manifests: Mapping[str, MirroredManifest]) -> bytes:
     """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed."""
     file = avro.parse(data, uri)
     blocks = []
-    for block, records in _blocks(file, uri):
-        edits: list[tuple[int, int, bytes]] = []
-        for record in records:
-            edits += sorted(_edits(record, uri, manifests))
-        blocks.append(avro.Block(block.count, splice(block.data, edits)))
+    with _named(uri):
+        for block, parts in _blocks(file, uri):
+            new = []
+            for part in parts:
+                edits: list[tuple[int, int, bytes]] = []
+                for record in _records(part):
+                    edits += sorted(_edits(record, uri, manifests))
+                new.append(splice(part.data, edits))
+            blocks.append(avro.Block(block.count, b"".join(new)))
     return avro.assemble(file, blocks)
 
 
@@ -58,15 +76,29 @@ def _edits(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) 
     yield length.start, length.end, write_long(mirrored.length)
 
 
-def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, list[Record]]]:
-    """Each block with its records; damage becomes an error that names the file."""
+def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterator[Ranges]]]:
+    """Each block with its records, some at a time."""
+    walker = Walker(file.metadata["avro.schema"], WANTED)
+    count = sum(block.count for block in file.blocks)
+    if count > MAX_MANIFESTS:
+        raise UnsupportedError(
+            "read manifest list", uri, f"it names {count} manifests", f"want {MAX_MANIFESTS} or fewer: rewrite them"
+        )
+    for block in file.blocks:
+        yield block, walker.ranges(block.data, block.count)
+
+
+def _records(part: Ranges) -> Iterator[Record]:
+    for record in part.records():
+        _check(record)
+        yield record
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Damage found inside becomes an error that names the file."""
     try:
-        walker = Walker(file.metadata["avro.schema"], WANTED)
-        for block in file.blocks:
-            records = list(walker.walk(block.data, block.count))
-            for record in records:
-                _check(record)
-            yield block, records
+        yield
     except (Malformed, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise PermanentError(
             "read manifest list", uri, f"not readable ({err!r})", "the source's file is damaged; nothing was published"
@@ -78,11 +110,11 @@ def _check(record: Record) -> None:
     if not isinstance(record[PATH].value, str) or not isinstance(record[LENGTH].value, int) or record[LENGTH].value < 0:
         raise Malformed("an entry has no path or no length")
     if CONTENT in record and record[CONTENT].value not in (0, 1):
-        raise Malformed(f"an entry has content type {record[CONTENT].value!r}")
-    for field_id in (ADDED_FILES, EXISTING_FILES):
+        raise Malformed(f"an entry has content type {repr(record[CONTENT].value)[:100]}")
+    for field_id in _COUNTS:
         count = record[field_id].value if field_id in record else None
         if count is not None and (not isinstance(count, int) or count < 0):
-            raise Malformed(f"an entry has a count of {count!r}")
+            raise Malformed(f"an entry has a count of {repr(count)[:100]}")
 
 
 def _ref(record: Record, uri: str) -> ManifestRef:
@@ -93,4 +125,4 @@ def _ref(record: Record, uri: str) -> ManifestRef:
         raise UnsupportedError(
             "read manifest list", uri, f"{value(PATH)} is encrypted", "encrypted tables are not mirrored"
         )
-    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, value(ADDED_FILES), value(EXISTING_FILES))
+    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, *(value(field_id) for field_id in _COUNTS))

@@ -9,18 +9,33 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lakemirror.errors import shown
 from lakemirror.formats.iceberg.avro_values import Malformed
+from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
+MAX_TOLD = 100
+_MAX_WHERE = 200
 _DEFAULTS = ("initial-default", "write-default")
 
 
 class PathFree:
-    """Makes parts of the metadata free of source paths; `left_out` says in words what was lost."""
+    """Makes parts of the metadata free of source paths; `left_out` says in words what was lost, and how much more."""
 
     def __init__(self, paths: PrefixMap) -> None:
         self._paths = paths
-        self.left_out: list[str] = []
+        self._told: list[str] = []
+        self._more = 0
+
+    @property
+    def left_out(self) -> list[str]:
+        return [*self._told, *([f"{self._more} more texts that hold a source path"] if self._more else [])]
+
+    def _leave_out(self, what: str) -> None:
+        if len(self._told) < MAX_TOLD:
+            self._told.append(f"{shown(what, _MAX_WHERE)}: it holds a source path")
+        else:
+            self._more += 1
 
     def entry(self, entry: dict[str, Any], path_key: str, where: str) -> dict[str, Any]:
         """An entry whose own path is a file of the mirror too, and is mapped."""
@@ -36,7 +51,7 @@ class PathFree:
         kept = {}
         for key, value in part.items():
             if key == "doc" and isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"comment of column {part.get('name')}: it holds a source path")
+                self._leave_out(f"comment of column {str(part.get('name'))[:_MAX_WHERE]}")
             else:
                 kept[key] = value if key in _DEFAULTS else self.structure(value)
         return kept
@@ -44,11 +59,11 @@ class PathFree:
     def fields(self, part: dict[str, Any], where: str = "") -> dict[str, Any]:
         kept = {}
         for key, value in part.items():
-            what = f"{where} {key}".lstrip()
+            what = f"{where} {key[:_MAX_WHERE]}".lstrip()[:_MAX_WHERE]
             if self._paths.mentions_source(key):
-                self.left_out.append(f"{where or 'a field'}: a name holds a source path".lstrip())
+                self._leave_out(f"a name in {where}" if where else "a name")
             elif isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"{what}: it holds a source path")
+                self._leave_out(what)
             else:
                 kept[key] = self._part(value, what)
         return kept
@@ -61,7 +76,7 @@ class PathFree:
         kept = []
         for one in value:
             if isinstance(one, str) and self._paths.mentions_source(one):
-                self.left_out.append(f"{where}: it holds a source path")
+                self._leave_out(where)
             else:
                 kept.append(self._part(one, where))
         return kept
@@ -91,7 +106,7 @@ def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str,
 def _schema_text(key: str, schema: bytes, paths: PrefixMap) -> bytes:
     free = PathFree(paths)
     try:
-        cleaned = free.structure(json.loads(schema))
-    except (ValueError, RecursionError) as err:
+        cleaned = free.structure(bounded_json.loads(schema))
+    except ValueError as err:
         raise Malformed(f"{key} in its header is not readable ({err})") from err
     return json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode() if free.left_out else schema

@@ -19,6 +19,7 @@ from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
 from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
+MAX_ROWS = 1 << 24
 MAX_SORTED_ROWS = 1 << 22
 _CRC_BYTES = 4  # after each block of snappy: CRC-32 of the plain bytes
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # Malformed is a ValueError
@@ -119,12 +120,16 @@ def _assemble(file: _Opened, header: bytes, blocks: list[avro.Block]) -> bytes:
 
 def _mapped_blocks(file: _Opened, mapped: MappedPaths, uri: str) -> Iterator[avro.Block]:
     walker = _walker(file, uri)
+    rows = sum(block.count for block in file.blocks)
+    if rows > MAX_ROWS:
+        raise UnsupportedError("read position deletes", uri, f"{rows} rows", f"want {MAX_ROWS} or fewer")
     for block in file.blocks:
-        edits = [
-            (path.start, path.end, write_bytes(mapped.map(path.value, uri).encode()))
-            for path in (record[DELETE_FILE_PATH] for record in walker.walk(block.data, block.count))
-        ]
-        yield avro.Block(block.count, splice(block.data, edits))
+        parts = []
+        for part in walker.ranges(block.data, block.count):
+            paths = (record[DELETE_FILE_PATH] for record in part.records())
+            edits = [(path.start, path.end, write_bytes(mapped.map(path.value, uri).encode())) for path in paths]
+            parts.append(splice(part.data, edits))
+        yield avro.Block(block.count, b"".join(parts))
 
 
 def _walker(file: _Opened, uri: str) -> Walker:

@@ -20,10 +20,12 @@ from lakemirror.formats.iceberg.avro_walk import Malformed
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.formats.iceberg.path_free import PathFree
+from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
 MAGIC = b"PFA1"
 MAX_FOOTER_BYTES = 64 << 20  # of JSON: room for some 200,000 deletion vectors
+MAX_FOOTER_VALUES = 1 << 22
 DELETION_VECTOR = "deletion-vector-v1"
 THETA_SKETCH = "apache-datasketches-theta-v1"
 REFERENCED_DATA_FILE, CARDINALITY = "referenced-data-file", "cardinality"
@@ -131,7 +133,7 @@ def _parse(data: bytes, uri: str) -> PuffinFile:
         raise Malformed(f"a footer of {size} bytes does not fit")
     if data[body_end : body_end + len(MAGIC)] != MAGIC:
         raise Malformed("no Puffin magic before the footer")
-    footer = json.loads(data[payload_end - size : payload_end], object_pairs_hook=_object)
+    footer = bounded_json.loads(data[payload_end - size : payload_end], max_values=MAX_FOOTER_VALUES, pairs=_object)
     blobs = footer.get("blobs") if isinstance(footer, dict) else None
     if not isinstance(blobs, list):
         raise Malformed("the footer has no list of blobs")
@@ -143,7 +145,7 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> Json:
     found: Json = {}
     for key, value in pairs:
         if key in found:
-            raise Malformed(f"the footer has {key!r} twice in one object")
+            raise Malformed(f"the footer has {key[:100]!r} twice in one object")
         found[key] = value
     return found
 
@@ -180,7 +182,9 @@ def _checked_vector(body: bytes, blob: Json) -> DeletionVector:
     offset, length = _number(blob, "offset"), _number(blob, "length")
     count = _count(body[offset : offset + length])
     if claimed != str(count):
-        raise Malformed(f"the deletion vector of {path} has another cardinality (want {claimed[:20]}, got {count})")
+        raise Malformed(
+            f"the deletion vector of {path[:1000]} has another cardinality (want {claimed[:20]}, got {count})"
+        )
     return DeletionVector(path, offset, length, count)
 
 

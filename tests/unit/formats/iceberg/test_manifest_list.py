@@ -24,8 +24,8 @@ MIRRORED = {
 
 def test_read_tells_what_the_list_says() -> None:
     assert read(container(list_schema(), [ENTRIES]), URI) == (
-        ManifestRef("s3://src/wh/t/metadata/ü m1.avro", 1000, False, 2, 3),
-        ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, True, 1, 0),
+        ManifestRef("s3://src/wh/t/metadata/ü m1.avro", 1000, False, 2, 3, 0),
+        ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, True, 1, 0, 0),
     )
 
 

@@ -219,7 +219,7 @@ def test_every_place_of_the_source_is_left_out_wherever_it_is_named() -> None:
 
 def test_a_name_that_holds_a_path_is_left_out_too() -> None:
     document, made = mirrored(source(properties={f"{HOME}/x": "y", "owner": "ada"}))
-    assert made.left_out == ("property: a name holds a source path",)
+    assert made.left_out == ("a name in property: it holds a source path",)
     assert HOME not in json.dumps(document)
 
 

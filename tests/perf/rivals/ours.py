@@ -134,7 +134,7 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
         with Watch() as memory:
             run = Run(made.after if what == "commit" else made.tagged if what == "full" else made.after, layout, engine)
             if what == "plan":
-                change, plan = run.plan()
+                _, plan = run.plan()
                 answer: dict[str, object] = {"seconds": sum(run.seconds.values()), "by_stage": run.seconds}
                 answer |= {"files": plan.files, "segments": len(plan.segments)}
             else:

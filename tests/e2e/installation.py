@@ -32,6 +32,7 @@ class Installation:
     spark: Mapping[str, Any] = field(default_factory=lambda: {"master": "local[2]"})
     engine: Engine | None = None
     mirror_conn_id: str | None = None
+    roots: Mapping[str, str] = field(default_factory=dict)  # further places of the source's files, by name
 
     def write(self) -> Installation:
         self.config.write_text(yaml.safe_dump(self._document()), encoding="utf-8")
@@ -55,7 +56,10 @@ class Installation:
         return self.mirror.folder / "warehouse" / TableRef.parse(name).folder
 
     def _document(self) -> dict[str, Any]:
-        source = {} if self.source is None else {"source": {"catalog": dict(self.source.properties)}}
+        source: dict[str, Any] = {}
+        if self.source is not None:
+            roots = [{"name": name, "from": place} for name, place in self.roots.items()]
+            source = {"source": {"catalog": dict(self.source.properties), **({"roots": roots} if roots else {})}}
         return {
             **source,
             "mirror": {"catalog": self._mirror_catalog(), "location": self.mirror.properties["warehouse"]},

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--history-seed", type=int, help="repeat the random histories of this seed")
+    parser.addoption("--history-steps", type=int, help="so many steps in each Spark history")
     parser.addoption("--history-skip", default="", help="steps of a Spark history to leave out, as 3,5,8-12")
 
 
@@ -26,6 +27,12 @@ def history_seed(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[s
     with capsys.disabled():
         print(f"\n{request.node.name}: --history-seed={chosen}")
     return chosen
+
+
+@pytest.fixture
+def history_steps(request: pytest.FixtureRequest) -> int | None:
+    asked = request.config.getoption("--history-steps")
+    return None if asked is None else int(asked)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The state machine: a table made by hand lives on, the mirror follows now and then, and is held against it each time.
 
-    run(123, examples=20, steps=60)
+    run(123)
 
 A failure is shrunk and printed as the steps that lead to it.
 """
@@ -20,6 +20,7 @@ from tests.histories.mirroring import SyntheticHistory
 
 MEMORY = Path("/dev/shm")  # where there is one, nothing waits for a disk
 NUMBERS = st.integers(0, LIMIT)
+EXAMPLES, STEPS = 10, 50  # of one seed
 
 
 class HistoryMachine(RuleBasedStateMachine):
@@ -54,7 +55,7 @@ class HistoryMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def run(number: int, *, examples: int, steps: int, is_shrunk: bool = True) -> None:
+def run(number: int, *, examples: int = EXAMPLES, steps: int = STEPS, is_shrunk: bool = True) -> None:
     """So many histories of so many steps, by this seed; a failure is an exception that tells the shortest way to it."""
     chosen = settings(
         max_examples=examples,

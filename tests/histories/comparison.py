@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.histories.contents import Row
 from tests.histories.reader import Json, Reader, Seen
 from tests.iceberg_files import PATH_ID, POSITION_DELETES
 from tests.integration.looking import mentions
@@ -53,6 +54,12 @@ class Comparison:
             self._check_snapshot(snapshots[number], one, places)
         self._check_statistics(ours, theirs, places)
         self.check_objects()
+
+    def rows(self, metadata_uri: str) -> list[Row]:
+        """The rows of main, in order."""
+        metadata = self._reader.metadata(metadata_uri)
+        heads = [one for one in metadata["snapshots"] if one["snapshot-id"] == metadata["current-snapshot-id"]]
+        return sorted(row for head in heads for row in self._reader.snapshot(head).rows.elements())
 
     def check_objects(self) -> None:
         """Nothing that was there has changed or gone; nothing that is new names a place of the source."""

@@ -86,6 +86,9 @@ class Manifest:
     def count(self, status: int) -> int:
         return sum(one.status == status for one in self.entries)
 
+    def rows(self, status: int) -> int:
+        return sum(one.file.record_count for one in self.entries if one.status == status)
+
     def as_record(self) -> Json:
         live = [one.sequence for one in self.entries if one.is_live]
         return {
@@ -99,6 +102,9 @@ class Manifest:
             "added_files_count": self.count(ADDED),
             "existing_files_count": self.count(EXISTING),
             "deleted_files_count": self.count(DELETED),
+            "added_rows_count": self.rows(ADDED),
+            "existing_rows_count": self.rows(EXISTING),
+            "deleted_rows_count": self.rows(DELETED),
             "partitions": None,
             "key_metadata": None,
             "first_row_id": self.first_row_id,
@@ -142,7 +148,7 @@ class Snapshot:
         return sum(one.file.content == content for one in self.live)
 
 
-def manifest_bytes(entries: Sequence[Entry], *, version: int, deletes: bool, spec_id: int, codec: str | None) -> bytes:
+def manifest_bytes(entries: Sequence[Entry], *, version: int, deletes: bool, spec_id: int, codec: str) -> bytes:
     partition = [{"name": "city", "type": ["null", "string"], "field-id": 1000}] if spec_id else []
     meta = {
         "schema": json.dumps({"type": "struct", "schema-id": 0, "fields": COLUMNS}),
@@ -155,7 +161,7 @@ def manifest_bytes(entries: Sequence[Entry], *, version: int, deletes: bool, spe
     return container(manifest_schema(partition, version=version), blocks, meta=meta, codec=codec)
 
 
-def list_bytes(manifests: Sequence[Manifest], *, version: int, codec: str | None) -> bytes:
+def list_bytes(manifests: Sequence[Manifest], *, version: int, codec: str) -> bytes:
     return container(_list_schema(version), [[one.as_record() for one in manifests]], codec=codec)
 
 
@@ -169,6 +175,11 @@ def _list_schema(version: int) -> Json:
         names |= {"content": (517, "int"), "sequence_number": (515, "long"), "min_sequence_number": (516, "long")}
     names |= {"added_snapshot_id": (503, "long"), "added_files_count": (504, "int")}
     names |= {"existing_files_count": (505, "int"), "deleted_files_count": (506, "int")}
+    names |= {
+        "added_rows_count": (512, "long"),
+        "existing_rows_count": (513, "long"),
+        "deleted_rows_count": (514, "long"),
+    }
     bounds = [
         {"name": f"{end}_bound", "type": ["null", "bytes"], "field-id": 510 + at}
         for at, end in enumerate(("lower", "upper"))

@@ -2,14 +2,13 @@
 
     run(123)
 
-A failure is shrunk and printed as the steps that lead to it.
+A failure tells the shortest steps that were found to lead to it; `replay` takes them.
 """
 
 from __future__ import annotations
 
 import shutil
-import tempfile
-from pathlib import Path
+import time
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -17,20 +16,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from tests.histories.actions import LIMIT
 from tests.histories.mirroring import SyntheticHistory
+from tests.histories.shortening import Trace, new_folder, shortest
 
-MEMORY = Path("/dev/shm")  # where there is one, nothing waits for a disk
 NUMBERS = st.integers(0, LIMIT)
-EXAMPLES, STEPS = 10, 50  # of one seed
+EXAMPLES, STEPS = 20, 50  # of one seed
+SHORTEN_S = 120.0
 
 
 class HistoryMachine(RuleBasedStateMachine):
     """One rule, so that every action keeps its weight in every history."""
 
     steps = 0  # of all machines in this process
+    trace: Trace  # of the last one
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="history-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.folder = new_folder()
         self.history: SyntheticHistory | None = None
 
     @initialize(
@@ -40,29 +41,32 @@ class HistoryMachine(RuleBasedStateMachine):
         small_change_files=st.sampled_from((10_000, 0)),
     )
     def begin(self, version: int, spelling: int, **knobs: int) -> None:
+        HistoryMachine.trace = Trace(version, spelling, knobs)
         self.history = SyntheticHistory(self.folder, version, spelling, knobs)
 
     @rule(what=st.sampled_from(SyntheticHistory.weighted()), a=NUMBERS, b=NUMBERS, c=NUMBERS)
     def step(self, what: str, a: int, b: int, c: int) -> None:
         assert self.history is not None
+        HistoryMachine.trace.steps.append((what, a, b, c))
         HistoryMachine.steps += self.history.act(what, a, b, c)
 
     def teardown(self) -> None:
-        try:
-            if self.history is not None:
-                self.history.sync(0, 0, 0)
-        finally:
-            shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder)
 
 
-def run(number: int, *, examples: int = EXAMPLES, steps: int = STEPS, is_shrunk: bool = True) -> None:
-    """So many histories of so many steps, by this seed; a failure is an exception that tells the shortest way to it."""
+def run(number: int, *, examples: int = EXAMPLES, steps: int = STEPS, shorten_s: float = SHORTEN_S) -> None:
+    """So many histories of so many steps, by this seed; a failure is an exception that tells the short way to it."""
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, *([Phase.shrink] if is_shrunk else [])),
+        phases=(Phase.generate,),
     )
-    run_state_machine_as_test(seed(number)(type("History", (HistoryMachine,), {})), settings=chosen)
+    try:
+        run_state_machine_as_test(seed(number)(type("History", (HistoryMachine,), {})), settings=chosen)
+    except Exception as err:
+        short = shortest(HistoryMachine.trace, type(err), time.monotonic() + shorten_s)
+        err.add_note(f"The same in {len(short.steps)} steps: {short}")
+        raise

@@ -16,6 +16,7 @@ from tests.histories.comparison import Comparison
 from tests.histories.reader import Reader
 from tests.histories.synthetic import Source
 from tests.histories.table_changes import TableChanges
+from tests.iceberg_files import EQUALITY_DELETES
 from tests.lake import ORDERS, Lake
 
 CRASHES = (Action.KILL, Action.KILL_MIDWAY, Action.KILL_AFTER)
@@ -38,7 +39,7 @@ class SyntheticHistory(TableChanges):
 
     def configure(self) -> None:
         self.lake = Lake(self.folder, defaults=self.knobs, roots=self.roots)
-        self.lake.source.close()
+        self.lake.source.close()  # it opens again when it is asked
 
     # ------------------------------------------------------------------------------------------- what the mirror does
 
@@ -47,6 +48,8 @@ class SyntheticHistory(TableChanges):
         self.mirror()
         self.lake.follow()
         self.compare()
+        if c % 4 == 0:
+            self.compare_by_pyiceberg()
 
     @action(weight=2)
     def mirror_without_a_follower(self, a: int, b: int, c: int) -> None:
@@ -146,6 +149,14 @@ class SyntheticHistory(TableChanges):
         assert theirs is not None
         places = {"": str(self.source.location)} | {name: str(place) for name, place in self.roots.items()}
         self.comparison.check(ours, theirs, places, head)
+
+    def compare_by_pyiceberg(self) -> None:
+        """Once more by a reader that we did not write, if it can read all that is live."""
+        files = [one.file for one in self.source.live("main", None)]
+        if all(one.content != EQUALITY_DELETES and one.file_format in ("PARQUET", "PUFFIN") for one in files):
+            want = self.comparison.rows(str(self.pointer("source.db")))
+            for rows in (self.lake.source_rows(), self.lake.mirror_rows()):
+                assert [(row["id"], row["city"]) for row in rows] == want
 
     def pointer(self, database: str) -> str | None:
         """What a catalog's row says, read without any Iceberg library."""

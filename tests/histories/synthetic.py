@@ -54,7 +54,7 @@ class Source:
         self.schemas: list[list[Json]] = [COLUMNS]
         self.spec_id, self.sequence, self.next_row_id = 0, 0, 0
         self.log: list[Json] = []
-        self.codec: str | None = "deflate"
+        self.codec = "deflate"
         self.is_packed, self.spelling = False, 0
 
     # ------------------------------------------------------------------------------------------- what it consists of

@@ -78,7 +78,7 @@ class TableChanges(FileChanges):
     @action()
     def change_how_it_is_written(self, a: int, b: int, c: int) -> None:
         """Spellings of paths, gzip'ed metadata, uncompressed manifests: all that a writer may do from now on."""
-        self.source.spelling, self.source.is_packed, self.source.codec = a % 3, b % 2 == 1, (None, "deflate")[c % 2]
+        self.source.spelling, self.source.is_packed, self.source.codec = a % 3, b % 2 == 1, ("null", "deflate")[c % 2]
         self.source.properties["owner"] = f"ada {a}"
         self.source.publish()
 

@@ -35,6 +35,8 @@ class Process:
     born: str
     fingerprint: str
     stop_signal: int = int(signal.SIGTERM)
+    stop_timeout_s: float = 10.0
+    leaves: tuple[str, ...] = ()  # files outside its folder that it does not remove itself
 
     @property
     def is_alive(self) -> bool:
@@ -107,9 +109,15 @@ def marked(mark: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-def stop(process: Process, *, timeout_s: float = 10.0) -> None:
-    """Returns when the process is gone; does nothing to a stranger with its pid."""
-    for blow, bound_s in ((process.stop_signal, timeout_s), (signal.SIGKILL, KILL_TIMEOUT_S)):
+def stop(process: Process) -> None:
+    """Returns when the process is gone and what it leaves is removed; does nothing to a stranger with its pid."""
+    _end(process)
+    for path in process.leaves:
+        Path(path).unlink(missing_ok=True)
+
+
+def _end(process: Process) -> None:
+    for blow, bound_s in ((process.stop_signal, process.stop_timeout_s), (signal.SIGKILL, KILL_TIMEOUT_S)):
         if not process.is_alive:
             return
         try:

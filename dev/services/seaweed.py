@@ -12,7 +12,7 @@ from dev.services.servers import Server, bin_folder
 from dev.services.trouble import ServicesError
 from dev.services.waiting import answers
 
-PORTS = ("s3", "s3.grpc", "iceberg", "filer", "filer.grpc", "master", "master.grpc", "volume", "volume.grpc")
+PORTS = ("s3", "s3.grpc", "filer", "filer.grpc", "master", "master.grpc", "volume", "volume.grpc")
 VOLUME_MB = 1024
 MOST_VOLUMES = 20
 
@@ -76,14 +76,17 @@ def server(name: str, folder: ServicesFolder, ports: Mapping[str, int], store: S
         "master.port": ports["master"],
         "master.port.grpc": ports["master.grpc"],
         "master.volumeSizeLimitMB": VOLUME_MB,
+        "master.electionTimeout": "1s",  # it waits for one or two of these when it has data from before
+        "master.telemetry": "false",
         "volume.port": ports["volume"],
         "volume.port.grpc": ports["volume.grpc"],
         "volume.max": MOST_VOLUMES,
+        "volume.preStopSeconds": 0,
         "filer.port": ports["filer"],
         "filer.port.grpc": ports["filer.grpc"],
         "s3.port": ports["s3"],
         "s3.port.grpc": ports["s3.grpc"],
-        "s3.port.iceberg": ports["iceberg"],
+        "s3.port.iceberg": 0,  # its catalogs are not ours
         "s3.port.lance": 0,
         "s3.config": config,
     }
@@ -92,7 +95,12 @@ def server(name: str, folder: ServicesFolder, ports: Mapping[str, int], store: S
         (str(bin_folder() / "weed"), "server", "-s3", *(f"-{option}={value}" for option, value in options.items())),
         # The gateway is up before there is a volume server to write to.
         lambda: answers(f"{store.endpoint}/healthz") and answers(f"http://127.0.0.1:{ports['volume']}/healthz"),
-        stop_timeout_s=5.0,  # it ignores SIGTERM at times
+        stop_timeout_s=2.0,  # at SIGTERM it waits for connections that it holds to itself; what it was given is written
+        leaves=tuple(
+            f"/tmp/seaweedfs-{part}-{ports[port]}.sock"
+            for port in PORTS
+            for part in (port.split(".")[0], f"{port.split('.')[0]}-grpc")
+        ),
     )
 
 

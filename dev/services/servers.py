@@ -35,6 +35,7 @@ class Server:
     stop_signal: int = int(signal.SIGTERM)
     stop_timeout_s: float = 10.0
     user: tuple[int, int] | None = None
+    leaves: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -61,17 +62,17 @@ class Servers:
             if process.fingerprint == server.fingerprint and self._recovers(server, process):
                 return False
             self._tell(f"{server.name}: starting it anew, because it does not answer or its settings changed")
-        self.stop(server.name, timeout_s=server.stop_timeout_s)
+        self.stop(server.name)
         self._start(server)
         return True
 
-    def stop(self, name: str, *, timeout_s: float = 10.0) -> bool:
+    def stop(self, name: str) -> bool:
         """Ends a server and its children; False if it did not run."""
         record = self._folder.pid(name)
         process = Process.read(record)
         was_up = process is not None and process.is_alive
         if process is not None:
-            processes.stop(process, timeout_s=timeout_s)
+            processes.stop(process)
         was_up = bool(processes.kill_marked(self._mark(name))) or was_up
         record.unlink(missing_ok=True)
         return was_up
@@ -110,12 +111,12 @@ class Servers:
         born = processes.birth(pid)
         if born is None:
             raise ServicesError(f"{server.name} ended at once; its log {log} ends with\n{tail(log)}")
-        process = Process(pid, born, server.fingerprint, server.stop_signal)
+        process = Process(pid, born, server.fingerprint, server.stop_signal, server.stop_timeout_s, server.leaves)
         process.write(self._folder.pid(server.name))
         try:
             self._await_health(server, process, server.health_timeout_s)
         except GaveUp as err:
-            self.stop(server.name, timeout_s=server.stop_timeout_s)
+            self.stop(server.name)
             raise ServicesError(f"{server.name} did not start: {err}; its log {log} ends with\n{tail(log)}") from err
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_walk import (
+    Malformed,
+    Places,
+    Ranges,
+    Record,
+    Walker,
+    splice,
+    write_bytes,
+    write_long,
+)
 
 PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
 WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
+Content = tuple[int | bytes, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,45 +42,84 @@ class MirroredManifest:
     length: int
 
 
-def read(data: bytes, uri: str) -> tuple[ManifestRef, ...]:
+class Seen(Generic[T]):
+    """What was made of records before, by schema and content: the lists of one table repeat each other's records."""
+
+    def __init__(self) -> None:
+        self._made: dict[bytes, dict[Content, T]] = {}
+
+    def of(self, schema: bytes) -> dict[Content, T]:
+        return self._made.setdefault(schema, {})
+
+
+def read(data: bytes, uri: str, seen: Seen[ManifestRef] | None = None) -> tuple[ManifestRef, ...]:
     """All manifests of a list, in its order; any damage is an error, never an empty answer."""
-    return tuple(_ref(record, uri) for _, records in _blocks(avro.parse(data, uri), uri) for record in records)
+    blocks = _blocks(avro.parse(data, uri), uri, seen or Seen(), lambda record: _ref(record, uri))
+    return tuple(ref for _, parts in blocks for _, found in parts for _, ref in found)
 
 
-def rewrite(data: bytes, uri: str, manifests: Mapping[str, MirroredManifest]) -> bytes:
-    """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed."""
+def rewrite(
+    data: bytes, uri: str, manifests: Mapping[str, MirroredManifest], seen: Seen[tuple[bytes, bytes]] | None = None
+) -> bytes:
+    """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed.
+
+    `seen` may be shared by lists that are rewritten with the same `manifests`.
+    """
     file = avro.parse(data, uri)
     blocks = []
-    for block, records in _blocks(file, uri):
-        edits: list[tuple[int, int, bytes]] = []
-        for record in records:
-            edits += sorted(_edits(record, uri, manifests))
-        blocks.append(avro.Block(block.count, splice(block.data, edits)))
+    for block, parts in _blocks(file, uri, seen or Seen(), lambda record: _mirrored(record, uri, manifests)):
+        new = b"".join(splice(ranges.data, _edits(ranges, found)) for ranges, found in parts)
+        blocks.append(avro.Block(block.count, new))
     return avro.assemble(file, blocks)
 
 
-def _edits(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) -> Iterator[tuple[int, int, bytes]]:
-    path, length = record[PATH], record[LENGTH]
-    mirrored = manifests.get(path.value)
+def _mirrored(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) -> tuple[bytes, bytes]:
+    path = record[PATH].value
+    mirrored = manifests.get(path)
     if mirrored is None:
-        raise PermanentError("rewrite manifest list", uri, f"{path.value} was not rewritten", "report this")
-    yield path.start, path.end, write_bytes(mirrored.path.encode())
-    yield length.start, length.end, write_long(mirrored.length)
+        raise PermanentError("rewrite manifest list", uri, f"{path} was not rewritten", "report this")
+    return write_bytes(mirrored.path.encode()), write_long(mirrored.length)
 
 
-def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, list[Record]]]:
-    """Each block with its records; damage becomes an error that names the file."""
+def _edits(ranges: Ranges, found: Iterable[tuple[Places, tuple[bytes, bytes]]]) -> Iterator[tuple[int, int, bytes]]:
+    """In the order of the bytes, which is that of the schema."""
+    slots = {slot.field_id: number for number, slot in enumerate(ranges.program.slots)}
+    path, length = 3 * slots[PATH], 3 * slots[LENGTH]
+    for places, (new_path, new_length) in found:
+        edits = [
+            (places[path + 1], places[path + 2], new_path),
+            (places[length + 1], places[length + 2], new_length),
+        ]
+        yield from sorted(edits)
+
+
+def _blocks(
+    file: avro.AvroFile, uri: str, seen: Seen[T], make: Callable[[Record], T]
+) -> Iterator[tuple[avro.Block, list[tuple[Ranges, list[tuple[Places, T]]]]]]:
+    """Each block with its records, and what `make` makes of them; damage becomes an error that names the file."""
+    schema = file.metadata["avro.schema"]
+    known = seen.of(schema)
     try:
-        walker = Walker(file.metadata["avro.schema"], WANTED)
+        walker = Walker(schema, WANTED)
         for block in file.blocks:
-            records = list(walker.walk(block.data, block.count))
-            for record in records:
-                _check(record)
-            yield block, records
+            yield block, [(part, _made(part, known, make)) for part in walker.ranges(block.data, block.count)]
     except (Malformed, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise PermanentError(
             "read manifest list", uri, f"not readable ({err!r})", "the source's file is damaged; nothing was published"
         ) from err
+
+
+def _made(ranges: Ranges, known: dict[Content, T], make: Callable[[Record], T]) -> list[tuple[Places, T]]:
+    found = []
+    for places in ranges.places():
+        content = ranges.content(places)
+        made = known.get(content)
+        if made is None:
+            record = ranges.record(places)
+            _check(record)
+            made = known[content] = make(record)
+        found.append((places, made))
+    return found
 
 
 def _check(record: Record) -> None:

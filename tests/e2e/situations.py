@@ -1,4 +1,4 @@
-"""Situations in which Iceberg's own `rewrite_table_path` is known to go wrong: tables that Spark and Iceberg's API make.
+"""Situations in which Iceberg's own `rewrite_table_path` goes wrong: tables that Spark and Iceberg's API make.
 
 `test_rivals` shows what Lakemirror does in each; `tests.perf.rivals.observe` runs the other and tells what it did.
 Paths are spelt `file:/…` throughout, as Hadoop spells them, unless the situation is about spellings.

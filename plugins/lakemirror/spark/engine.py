@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,8 @@ _ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.st
 _ENVELOPE_DDL = "payload binary, error string"
 _ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
 _LENGTHS = ("length", "source_length")  # a column of this name says what each row weighs
-_TASK_BYTES = 1 << 24  # rows that are lighter share a task
-_TASK_ROWS = 256
-_TASKS_PER_PROCESS = 4  # at least, so that all are busy to the end
+_TASK_BYTES = 1 << 24  # rows that weigh less share a task: to start one costs more than a small manifest
+_TASKS_PER_CORE = 4  # at least, so that all are busy to the end
 _PART_BYTES = 1 << 25  # of manifests: their entries are packed by one task, in its memory
 _MAX_PARTS = 1000
 _POLL_S = 0.5
@@ -56,9 +55,8 @@ class SparkEngine:
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         if rows.num_rows == 0:
             return out.empty_table()
-        groups = self._groups(rows)
-        with self._watched(len(groups), rows.num_rows, progress):
-            return _open(self._spread(rows, groups, _Enveloped(stage), _ENVELOPE_DDL), out)
+        with self._watched(rows.num_rows, progress):
+            return _open(self._spread(rows, _Enveloped(stage), _ENVELOPE_DDL), out)
 
     def diff(
         self,
@@ -72,10 +70,10 @@ class SparkEngine:
     ) -> pa.Table:
         if new.num_rows == 0:
             return out.empty_table()
-        parts = max(1, min(_MAX_PARTS, sum(_weights(new) or ()) // _PART_BYTES + 1))
+        parts = min(_MAX_PARTS, 1 + (_weight(new) or 0) // _PART_BYTES)
         self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
         with ExitStack() as stack:
-            with self._watched(len(self._groups(new)), new.num_rows, progress):
+            with self._watched(new.num_rows, progress):
                 wanted = self._entries(stack, read, entry, new)
             known = self._entries(stack, read, entry, old).select("target", "size", "lower", "upper").toDF(*_KNOWN)
             joined = wanted.join(known, "target", "left")
@@ -90,28 +88,26 @@ class SparkEngine:
         ddl = from_arrow_schema(entry)
         if manifests.num_rows == 0:
             return self._session.createDataFrame([], ddl)
-        spread = self._spread(manifests, self._groups(manifests), _ErrorsAsRows(read, entry), ddl)
-        entries = spread.persist(StorageLevel.MEMORY_AND_DISK)
+        entries = self._spread(manifests, _ErrorsAsRows(read, entry), ddl).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(entries.unpersist)
         met = entries.where(f"kind = '{_ERROR_KIND}'").select("target").toArrow()
         _raise_first([_revive(text) for text in met["target"].to_pylist()])
         return entries.dropDuplicates(["target"])
 
-    def _spread(self, rows: pa.Table, groups: Sequence[tuple[int, int]], stage: Stage, ddl: Any) -> DataFrame:
-        """One Spark task for each group of rows; the rows travel with the task, as Arrow bytes."""
-        count = len(groups)
-        return self._session.range(0, count, 1, count).mapInArrow(_Sliced(stage, _to_bytes(rows), groups), ddl)
+    def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
+        """One Spark task for each row, or for several light ones; the rows travel with them, as Arrow bytes."""
+        tasks = self._tasks(rows)
+        return self._session.range(0, rows.num_rows, 1, tasks).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
 
-    def _groups(self, rows: pa.Table) -> list[tuple[int, int]]:
-        """Rows that share a task, first and end of each group: starting a task costs more than a small manifest."""
-        weights = _weights(rows)
-        if weights is None:
-            return [(number, number + 1) for number in range(rows.num_rows)]
-        tasks = self.processes(rows.num_rows) * _TASKS_PER_PROCESS
-        return group(weights, max(1, min(_TASK_ROWS, rows.num_rows // tasks)), _TASK_BYTES)
+    def _tasks(self, rows: pa.Table) -> int:
+        weight = _weight(rows)
+        if weight is None:
+            return rows.num_rows
+        busy = self._session.sparkContext.defaultParallelism * _TASKS_PER_CORE
+        return min(rows.num_rows, max(busy, 1 + weight // _TASK_BYTES))
 
     @contextmanager
-    def _watched(self, tasks: int, total: int, progress: Report | None) -> Iterator[None]:
+    def _watched(self, total: int, progress: Report | None) -> Iterator[None]:
         """Tell how many tasks are done, from a thread, while the stage runs."""
         if progress is None:
             yield
@@ -123,8 +119,8 @@ class SparkEngine:
             while not finished.wait(_POLL_S):
                 for stage_id in tracker.getActiveStageIds():
                     info = tracker.getStageInfo(stage_id)
-                    if info is not None:
-                        progress(total * min(info.numCompletedTasks, tasks) // tasks, total)
+                    if info is not None and info.numTasks:
+                        progress(total * info.numCompletedTasks // info.numTasks, total)
 
         watcher = threading.Thread(target=watch, name="lakemirror-spark-progress", daemon=True)
         watcher.start()
@@ -139,32 +135,21 @@ class SparkEngine:
 _KNOWN = ("target", "known_size", "known_lower", "known_upper")
 
 
-def group(weights: Sequence[int], most_rows: int, most_weight: int) -> list[tuple[int, int]]:
-    """Neighbours together, first and end of each group: as many as both limits allow, at least one."""
-    groups, first, held = [], 0, 0
-    for number, weight in enumerate(weights):
-        if number > first and (number - first >= most_rows or held + weight > most_weight):
-            groups.append((first, number))
-            first, held = number, 0
-        held += weight
-    return [*groups, (first, len(weights))] if weights else groups
-
-
-def _weights(rows: pa.Table) -> list[int] | None:
+def _weight(rows: pa.Table) -> int | None:
+    """What the rows weigh together; None if they do not say."""
     found = [name for name in _LENGTHS if name in rows.column_names]
-    return rows[found[0]].to_pylist() if found else None
+    return sum(rows[found[0]].to_pylist()) if found else None
 
 
 class _Sliced:
-    """Turns a task's number into the rows of its group, one at a time."""
+    """Turns a task's row numbers into the rows themselves, one at a time."""
 
-    def __init__(self, stage: Stage, rows: bytes, groups: Sequence[tuple[int, int]]) -> None:
-        self._stage, self._rows, self._groups = stage, rows, groups
+    def __init__(self, stage: Stage, rows: bytes) -> None:
+        self._stage, self._rows = stage, rows
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = _from_bytes(self._rows)
-        groups = [self._groups[number] for batch in batches for number in batch.column(0).to_pylist()]
-        numbers = (number for first, end in groups for number in range(first, end))
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         parts = (part for number in numbers for part in table.slice(number, 1).combine_chunks().to_batches())
         yield from self._stage(parts)
 

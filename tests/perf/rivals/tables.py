@@ -114,7 +114,8 @@ def make(folder: Path, commits: int, files_per_commit: int) -> Made:
     finally:
         session.stop()
         shutil.rmtree(folder / "scratch", ignore_errors=True)
-    made = Made(str(folder), commits, files_per_commit, *places, time.monotonic() - start)
+    before, after, tagged = places
+    made = Made(str(folder), commits, files_per_commit, before, after, tagged, time.monotonic() - start)
     (folder / "made.json").write_text(json.dumps(asdict(made)))
     return made
 

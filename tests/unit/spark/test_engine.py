@@ -39,27 +39,20 @@ def test_processes_that_may_work_at_once(conf: dict[str, str], rows: int, want: 
 
 
 @pytest.mark.parametrize(
-    ("weights", "rows", "weight", "want"),
+    ("rows", "want"),
     [
-        ([], 4, 10, []),
-        ([1, 1, 1, 1, 1], 2, 10, [(0, 2), (2, 4), (4, 5)]),
-        ([4, 4, 4, 4], 9, 10, [(0, 2), (2, 4)]),
-        ([99, 1, 99, 99], 9, 10, [(0, 1), (1, 2), (2, 3), (3, 4)]),
-        ([10, 1, 9], 9, 10, [(0, 1), (1, 3)]),
-        ([1], 1, 10, [(0, 1)]),
+        ({"uri": ["a"] * 50}, 50),
+        ({"length": [1] * 5}, 5),
+        ({"length": [1] * 50}, 8),
+        ({"source_length": [1 << 20] * 1000}, 63),
+        ({"source_length": [1 << 30] * 3}, 3),
     ],
 )
-def test_light_rows_share_a_task(weights: list[int], rows: int, weight: int, want: list[tuple[int, int]]) -> None:
-    assert engines.group(weights, rows, weight) == want
-
-
-def test_which_rows_share_a_task() -> None:
-    engine = SparkEngine(session({}, 2))
-    assert engine._groups(pa.table({"uri": ["a", "b"]})) == [(0, 1), (1, 2)]
-    assert engine._groups(pa.table({"length": [5] * 5})) == [(number, number + 1) for number in range(5)]
-    assert engine._groups(pa.table({"source_length": [5] * 32})) == [(first, first + 4) for first in range(0, 32, 4)]
-    on_the_way = SparkEngine(session(DYNAMIC, 2))
-    assert len(on_the_way._groups(pa.table({"source_length": [5] * 32}))) == 32
+def test_light_rows_share_a_task(rows: dict[str, list[Any]], want: int) -> None:
+    fake = session({}, 2)
+    SparkEngine(fake)._spread(pa.table(rows), lambda batches: batches, "uri string")
+    (count,) = {len(values) for values in rows.values()}
+    fake.range.assert_called_once_with(0, count, 1, want)
 
 
 def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.layout import TableLayout, ordinal
-from lakemirror.model.marker import Marker
+from lakemirror.model.marker import MAX_BYTES, Marker
 from lakemirror.model.paths import is_below
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import Blob, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
@@ -46,7 +46,7 @@ def staged(store: ObjectStore, layout: TableLayout) -> tuple[int, ...]:
 def read_ready(store: ObjectStore, layout: TableLayout, version: int) -> Marker:
     """A ready marker, checked: its hash, its own ordinal and that it stays inside its table's folder."""
     uri = layout.ready(version)
-    marker = Marker.from_bytes(store.get(uri).data, uri)
+    marker = Marker.from_bytes(store.get(uri, max_bytes=MAX_BYTES).data, uri)
     if marker.version != version:
         raise PermanentError("read marker", uri, f"it speaks of v{marker.version}", "it was moved or altered")
     for named in (marker.metadata_uri, marker.index_uri, marker.manifest_list_uri):
@@ -80,7 +80,7 @@ def publish(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes
     try:
         store.put(uri, data, Create())
     except ConditionFailed as err:
-        there = Marker.from_bytes(store.get(uri).data, uri)
+        there = Marker.from_bytes(store.get(uri, max_bytes=MAX_BYTES).data, uri)
         if there.checksum != marker.checksum:
             raise LostRaceError(
                 "publish",
@@ -109,7 +109,7 @@ def _register_of(location: str) -> str:
 
 def _find(store: ObjectStore, uri: str) -> Blob | None:
     try:
-        return store.get(uri)
+        return store.get(uri, max_bytes=MAX_BYTES)
     except ObjectNotFound:
         return None
 

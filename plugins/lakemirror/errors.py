@@ -2,11 +2,29 @@
 
 Every error names the operation, its subject, what was wanted and what was got, and the next step.
 Errors pickle (they cross Spark and process boundaries) and carry the exit code the CLI answers with.
+
+Much of what they tell comes from files that others wrote. So every text is of bounded length, and characters that would
+end a line of a log, or hide something in it, are shown escaped.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+MAX_NAME = 4500  # of operation and subject: the longest key that a store holds, and room for its bucket
+MAX_MESSAGE = 3000
+MAX_HINT = 1000
+
+
+def shown(text: str, limit: int = MAX_MESSAGE, *, lines: bool = False) -> str:
+    """A text as it may stand in a log; with `lines` it may have several. Doing it twice changes nothing."""
+    if len(text) > limit:
+        ending = f"… ({len(text)} characters)"
+        text = text[: limit - len(ending)] + ending
+    if text.isprintable():
+        return text
+    escaped = "".join(one if one.isprintable() or (lines and one == "\n") else ascii(one)[1:-1] for one in text)
+    return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
 
 
 class LakemirrorError(Exception):
@@ -14,8 +32,11 @@ class LakemirrorError(Exception):
 
     kind = "permanent"
     exit_code = 1
+    has_lines = False  # whether its message may have several lines: none of them is then from a file of somebody else
 
     def __init__(self, op: str, subject: str, message: str, hint: str = "") -> None:
+        op, subject, hint = shown(op, MAX_NAME), shown(subject, MAX_NAME), shown(hint, MAX_HINT)
+        message = shown(message, MAX_MESSAGE if not self.has_lines else 10 * MAX_MESSAGE, lines=self.has_lines)
         super().__init__(op, subject, message, hint)
         self.op = op
         self.subject = subject
@@ -61,6 +82,7 @@ class UsageError(PermanentError):
 
     kind = "usage"
     exit_code = 2
+    has_lines = True
 
 
 class VerificationError(PermanentError):

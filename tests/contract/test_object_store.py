@@ -85,6 +85,15 @@ class TestReading:
             place.store.get(uri, byte_range=byte_range)
         assert (raised.value.op, raised.value.subject) == ("get", uri)
 
+    def test_get_of_more_than_the_caller_can_take_is_permanent(self, place: Place) -> None:
+        uri = place.uri("digits")
+        place.store.put(uri, b"0123456789")
+        assert place.store.get(uri, max_bytes=10).data == b"0123456789"
+        assert place.store.get(uri, byte_range=(3, 4), max_bytes=4).data == b"3456"
+        with pytest.raises(PermanentError, match=r"want at most 9 bytes, got 10") as raised:
+            place.store.get(uri, max_bytes=9)
+        assert (raised.value.op, raised.value.subject) == ("get", uri)
+
     @pytest.mark.parametrize("size_bytes", [0, 1, 1000, 1001, 3000])
     def test_stream_gives_everything_in_bounded_pieces(self, place: Place, size_bytes: int) -> None:
         body = b"".join(pieces(size_bytes, 100))

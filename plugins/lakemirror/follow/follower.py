@@ -8,6 +8,7 @@ commit: it stops the follower until an operator says what to do with it.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from lakemirror.model.paths import canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")
 _HEAD_KIND = "head"  # the only kind of marker that speaks of what readers of the table see
 
 
@@ -49,16 +51,20 @@ def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, tab
     if not is_below(uri, layout.root):
         return Head(uri, None, None, None)
     try:
-        metadata = metadata_json.parse(store.get(uri).data, uri)
+        metadata = metadata_json.parse(_get(store, uri), uri)
     except ObjectNotFound as err:
         raise PermanentError(
             "follow", str(table), f"the mirror's head {uri} is not in the bucket", "restore it; nothing was changed"
         ) from err
-    claimed = str((metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, ""))
-    is_ours = claimed.isdigit() and _published_as(store, layout, int(claimed)) == canonical(uri)
+    claimed = (metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, "")
+    is_ours = _VERSION.fullmatch(claimed) is not None and _published_as(store, layout, int(claimed)) == canonical(uri)
     return Head(
         uri, int(claimed) if is_ours else None, metadata_json.current_snapshot_id(metadata), metadata.get("table-uuid")
     )
+
+
+def _get(store: ObjectStore, uri: str) -> bytes:
+    return store.get(uri, max_bytes=metadata_json.MAX_METADATA_BYTES).data
 
 
 def _published_as(store: ObjectStore, layout: TableLayout, version: int) -> str | None:
@@ -117,7 +123,7 @@ def check(marker: Marker, layout: TableLayout, store: ObjectStore, table: TableR
             "follow", layout.ready(marker.version), f"{marker.metadata_uri} lies outside {layout.root}", "it was forged"
         )
     try:
-        data = store.get(marker.metadata_uri).data
+        data = _get(store, marker.metadata_uri)
     except ObjectNotFound as err:
         raise PermanentError(
             "follow", marker.metadata_uri, "the marker's metadata file is not in the bucket", "mirror the table again"
@@ -125,8 +131,17 @@ def check(marker: Marker, layout: TableLayout, store: ObjectStore, table: TableR
     if hashlib.sha256(data).hexdigest() != marker.metadata_sha256:
         raise PermanentError("follow", marker.metadata_uri, "its hash is not the marker's", "it was altered")
     metadata = metadata_json.parse(data, marker.metadata_uri)
-    paths = [metadata["location"], *(snapshot["manifest-list"] for snapshot in metadata.get("snapshots") or ())]
-    for path in paths:
+    want = (marker.epoch, marker.snapshot_id, str(marker.version))
+    claimed = (metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY)
+    got = (metadata.get("table-uuid"), metadata_json.current_snapshot_id(metadata), claimed)
+    if got != want:
+        raise PermanentError(
+            "follow",
+            marker.metadata_uri,
+            f"uuid, snapshot or version are not the marker's (want {want}, got {got})",
+            "one of them was altered",
+        )
+    for path in metadata_json.paths(metadata):
         if canonical(path).rstrip("/") != canonical(layout.root) and not is_below(path, layout.root):
             raise PermanentError("follow", marker.metadata_uri, f"{path} lies outside {layout.root}", "it was forged")
     return metadata
@@ -168,7 +183,7 @@ def _read_back(
             "follow", str(table), "the catalog took the commit but shows no table", "check the catalog"
         )
     if canonical(uri) == canonical(marker.metadata_uri):
-        got = metadata_json.parse(store.get(uri).data, uri)
+        got = metadata_json.parse(_get(store, uri), uri)
         keys = ("table-uuid", "current-snapshot-id", "current-schema-id", "default-spec-id", "refs", "properties")
         wrong = [key for key in keys if got.get(key) != want.get(key)]
         if wrong:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lakemirror.errors import PermanentError
 from lakemirror.model.table import TableRef
 
 # Folders of a mirror table of its own. Files of the source are in `_roots` too, those of further roots, and in `_maps`,
@@ -12,6 +13,8 @@ from lakemirror.model.table import TableRef
 CONTROL_FOLDERS = frozenset(
     ("_plan", "_ledger", "_inprogress", "_ready", "_gc", "_control", "_trash", "_roots", "_maps")
 )
+INDEX_FOLDER = "_ledger/index"
+_MAX_DIGITS = 18
 _ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|marker)\.json$")
 
 
@@ -50,7 +53,7 @@ class TableLayout:
         return f"{self.root}/_ledger/v{version}.started"
 
     def index(self, digest: str) -> str:
-        return f"{self.root}/_ledger/index/{digest}.parquet"
+        return f"{self.root}/{INDEX_FOLDER}/{digest}.parquet"
 
     def metadata(self, file_name: str) -> str:
         return f"{self.root}/metadata/{file_name}"
@@ -66,4 +69,8 @@ class TableLayout:
 def ordinal(uri: str) -> tuple[int, str] | None:
     """The version and kind (`ready`, `demoted`, `marker`) that a marker's name claims, or None for other names."""
     found = _ORDINAL.search(uri)
+    if found is not None and len(found.group(1)) > _MAX_DIGITS:
+        raise PermanentError(
+            "read marker", uri, "its version is absurd", "it was not written by Lakemirror: see who did, and remove it"
+        )
     return (int(found.group(1)), found.group(2)) if found else None

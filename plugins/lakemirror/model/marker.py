@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import UnionType
 from typing import Any
 
 from lakemirror.errors import PermanentError
+from lakemirror.model import bounded_json
 
 FORMAT = 1
+MAX_BYTES = 1 << 18  # a marker has some 2 KB; paths of the longest kind make 20 KB
+_MAX_VALUES = 1000
+_VERSION = re.compile(r"v([1-9][0-9]{0,17})")
+_SNAPSHOT_ID = re.compile(r"-?[0-9]{1,19}")
 # What each field must be; the hash does not tell, because whoever alters a marker can compute it anew.
 _KINDS: dict[str, type | UnionType] = {
     **dict.fromkeys(("table", "epoch", "kind", "metadata_uri", "metadata_sha256", "index_uri", "index_sha256"), str),
@@ -92,8 +98,8 @@ class Marker:
     def from_bytes(cls, data: bytes, uri: str) -> Marker:
         """Read a marker and check its hash; a newer format or a broken one is refused."""
         try:
-            marker, checksum = cls._from_document(json.loads(data), uri)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+            marker, checksum = cls._from_document(bounded_json.object_of(data, max_values=_MAX_VALUES), uri)
+        except (ValueError, KeyError, TypeError, OverflowError) as err:
             raise PermanentError(
                 "read marker", uri, f"not a marker ({err!r})", "it was not written by Lakemirror"
             ) from err
@@ -105,7 +111,7 @@ class Marker:
 
     @classmethod
     def _from_document(cls, document: dict[str, Any], uri: str) -> tuple[Marker, str]:
-        if document["format"] != FORMAT:
+        if type(document["format"]) is not int or document["format"] != FORMAT:
             raise PermanentError(
                 "read marker", uri, f"format {document['format']} (this version reads {FORMAT})", "upgrade this side"
             )
@@ -113,15 +119,32 @@ class Marker:
         fields["size_bytes"] = document["bytes"]
         fields["version"] = _number(document["version"])
         fields["parent"] = None if document["parent"] is None else _number(document["parent"])
-        fields["snapshot_id"] = None if document["snapshot_id"] is None else int(document["snapshot_id"])
-        fields["source_committed_at"] = datetime.fromisoformat(document["source_committed_at"])
+        fields["snapshot_id"] = None if document["snapshot_id"] is None else _snapshot_id(document["snapshot_id"])
+        fields["source_committed_at"] = _time(document["source_committed_at"])
         for name, kind in _KINDS.items():
-            if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
-                raise ValueError(f"{name} is {fields[name]!r}")
-        return cls(**fields), document["checksum"]
+            value = fields[name]
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"{name} is {repr(value)[:100]}")
+            if isinstance(value, int) and not 0 <= value < 1 << 63:
+                raise ValueError(f"{name} is out of range")
+        return cls(**fields), str(document["checksum"])
 
 
 def _number(text: str) -> int:
-    if not text.startswith("v"):
-        raise ValueError(f"version {text!r} does not start with v")
-    return int(text[1:])
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:100]!r} is not v and a number of at most 18 digits")
+    return int(found.group(1))
+
+
+def _snapshot_id(text: str) -> int:
+    if _SNAPSHOT_ID.fullmatch(text) is None or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(f"snapshot_id is {text[:100]!r}")
+    return int(text)
+
+
+def _time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("source_committed_at has no time zone")
+    return moment.astimezone(UTC)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 
 from lakemirror.errors import PermanentError
-from lakemirror.formats.iceberg import metadata_json
+from lakemirror.formats.iceberg import metadata_json, metadata_shape
 from lakemirror.formats.iceberg.manifest_list import MirroredManifest, Seen
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import Rewritten
+from lakemirror.replicate import control
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import read_metadata
 from lakemirror.replicate.index import ROWS, VersionIndex
@@ -31,8 +31,11 @@ from lakemirror.replicate.rewrite import (
     rewrite_list,
 )
 from lakemirror.replicate.stage import Engine, Requests, StageContext, requests_of, sum_requests
+from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
+
+_REWRITTEN = {field.name for field in fields(Rewritten)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ def assemble(
     seen = Seen[tuple[bytes, bytes]]()
     for _, list_uri in change.new_lists:
         target = change.paths.map(list_uri)
+        check_key(target)
         stored = rewrite_list(source, mirror, list_uri, target, mirrored, seen)
         lists.append((target, stored.size_bytes, stored.crc32c))
     metadata = read_metadata(source, change.source_metadata_location)
@@ -115,13 +119,28 @@ def assemble(
 def load(store: ObjectStore, plan_uri: str) -> Assembled:
     uri = f"{plan_uri}/assembled.json"
     try:
-        document: dict[str, Any] = json.loads(store.get(uri).data)
+        document = control.read(store, uri, _fields(plan_uri.rpartition("/_plan/")[0]))
     except ObjectNotFound as err:
         raise PermanentError("publish", uri, "the version was not assembled", "run rewrite_metadata first") from err
     document["rewritten"] = Rewritten(**document["rewritten"])
     document["left_out"] = tuple(document["left_out"])
     document["lists"] = tuple((uri, length, crc32c) for uri, length, crc32c in document["lists"])
     return Assembled(**document)
+
+
+def _fields(root: str) -> dict[str, control.Check]:
+    is_inside = control.inside(root)
+    return {
+        **dict.fromkeys(("metadata_uri", "index_uri"), is_inside),
+        "manifest_list_uri": control.or_none(is_inside),
+        **dict.fromkeys(("metadata_sha256", "index_sha256", "closure_digest"), control.is_text),
+        **dict.fromkeys(("manifest_count", "sequence_number"), control.is_count),
+        "committed_at_ms": metadata_shape.is_time,
+        "rewritten": lambda value: control.map_of(control.is_count)(value) and value.keys() == _REWRITTEN,
+        "left_out": control.all_of(control.is_text),
+        "lists": control.all_of(control.tuple_of(is_inside, control.is_count, control.is_count)),
+        "requests": control.map_of(control.map_of(control.is_count)),
+    }
 
 
 def _index(change: Change, rewritten: pa.Table) -> VersionIndex:

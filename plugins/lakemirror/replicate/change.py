@@ -19,10 +19,26 @@ from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import PrefixMap
 from lakemirror.model.results import Lane
 from lakemirror.model.table import TableRef
-from lakemirror.replicate import segments
+from lakemirror.replicate import control, segments
+from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
+_DOCUMENT = b"lakemirror.change"
+_FIELDS: dict[str, control.Check] = {
+    **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
+    **dict.fromkeys(("generation",), is_text),
+    **dict.fromkeys(("version", "files_at_most"), is_count),
+    "from_version": or_none(is_count),
+    "parent_checksum": or_none(is_text),
+    "head": or_none(is_id),
+    **dict.fromkeys(("retained", "referenced"), all_of(is_id)),
+    **dict.fromkeys(("private", "left_out", "known_statistics"), all_of(is_text)),
+    "new_lists": all_of(tuple_of(is_id, is_text)),
+    "statistics": all_of(tuple_of(is_text, is_count)),
+    "rules": all_of(tuple_of(is_text, is_text)),
+    "lane": lambda lane: lane in ("none", "task", "spark"),
+}
 
 # state: added (rewrite it), reused (the mirror has it), removed (only the mirror's newest version has it)
 MANIFESTS = pa.schema(
@@ -30,6 +46,7 @@ MANIFESTS = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("target", pa.string(), nullable=False),
         pa.field("source_length", pa.int64(), nullable=False),
+        pa.field("entries", pa.int64()),  # as the manifest list says, if it does
         pa.field("target_length", pa.int64()),
         pa.field("crc32c", pa.int64()),
         pa.field("has_deletes", pa.bool_(), nullable=False),
@@ -70,6 +87,13 @@ class Change:
     def paths(self) -> PrefixMap:
         return PrefixMap(self.rules, self.private)
 
+    @property
+    def expected_plan_id(self) -> str:
+        """The plan's name as it follows from the change."""
+        facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version}
+        parent = {"from": self.from_version, "checksum": self.parent_checksum}
+        return plan_id_of({**facts, **parent, "source": self.source_metadata_location, "paths": self.paths.digest})
+
     def rows(self, *states: str) -> pa.Table:
         return self.manifests.filter(pa.compute.is_in(self.manifests["state"], pa.array(states)))
 
@@ -79,25 +103,37 @@ class Change:
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("manifests", "table")}
         fields["known_statistics"] = sorted(self.known_statistics)
         document = json.dumps({**fields, "table": str(self.table)})
-        table = self.manifests.replace_schema_metadata({b"lakemirror.change": document.encode()})
+        table = self.manifests.replace_schema_metadata({_DOCUMENT: document.encode()})
         store.put(f"{plan_uri}/change.parquet", segments.encode(table), Overwrite())
         return plan_uri
 
 
 def load(store: ObjectStore, plan_uri: str) -> Change | None:
-    """The change of a plan; None if it was not saved."""
+    """The change of a plan; None if it was not saved.
+
+    The plan's own name is a hash over what decides where the change reads and writes: whoever altered that since is
+    found out.
+    """
+    uri = f"{plan_uri}/change.parquet"
     try:
-        table = segments.read(store, f"{plan_uri}/change.parquet")
+        table = segments.read(store, uri, MANIFESTS)
     except ObjectNotFound:
         return None
-    document: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lakemirror.change"])
+    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, _FIELDS)
+    found = _of(document, table.replace_schema_metadata(None))
+    if not plan_uri.rpartition("/")[2] == found.plan_id == found.expected_plan_id:
+        raise control.altered(uri, f"it is of plan {found.expected_plan_id}")
+    return found
+
+
+def _of(document: dict[str, Any], manifests: pa.Table) -> Change:
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])
     for name in ("retained", "referenced", "private", "left_out"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])
-    return Change(**document, manifests=table.replace_schema_metadata(None))
+    return Change(**document, manifests=manifests)
 
 
 def plan_id_of(facts: Mapping[str, Any]) -> str:

@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
-from lakemirror.replicate import segments
+from lakemirror.model.paths import PrefixMap
+from lakemirror.replicate import control, segments
+from lakemirror.replicate.plan import ITEM
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import checksum_of
 from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
@@ -32,6 +34,8 @@ LEDGER = pa.schema(
         pa.field("adopted", pa.bool_()),
     ]
 )
+# what is asked of a ledger again, whether files were copied or rewritten
+DONE = pa.schema([LEDGER.field("target"), LEDGER.field("size"), pa.field("crc32c", pa.int64())])
 COPIED = pa.schema(
     [
         pa.field("uri", pa.string()),
@@ -59,7 +63,7 @@ class CopySegments:
 
     def _copy_segment(self, uri: str) -> pa.RecordBatch:
         stores = Counted(self.context)
-        items = segments.read(stores.mirror, uri).to_pylist()
+        items = read_items(stores.mirror, uri, self.context.paths)
         folder = ledger_folder(self.context.ledger_uri, uri)
         done = {row["target"] for row in read_ledger(stores.mirror, folder)} if self.resumes else set()
         todo = [item for item in items if item["target"] not in done]
@@ -102,6 +106,15 @@ class CopySegments:
     def _tell(self, item: Item) -> None:
         if self.context.on_file is not None:
             self.context.on_file(item["size"])
+
+
+def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:
+    """The files of a segment; each goes where the map puts it and nowhere else, whoever wrote the segment."""
+    items: list[Item] = segments.read(store, uri, ITEM, ("source", "target", "size", "kind")).to_pylist()
+    for item in items:
+        if item["size"] < 0 or paths.map(item["source"]) != item["target"]:
+            raise control.altered(uri, f"{item['source']} goes to {item['target']}")
+    return items
 
 
 def copy_file(source: ObjectStore, mirror: ObjectStore, item: Item, *, looks_first: bool = False) -> Item:
@@ -179,10 +192,10 @@ def ledger_folder(ledger_uri: str, segment_uri: str) -> str:
 
 
 def read_ledger(store: ObjectStore, folder: str) -> Iterator[Item]:
-    """All rows that were written for one segment, by whichever try."""
+    """What was done for one segment, by whichever try: target, size and CRC32C of each file."""
     for info in store.list(folder):
         if info.uri.endswith(".parquet"):
             try:
-                yield from segments.read(store, info.uri).to_pylist()
+                yield from segments.read(store, info.uri, DONE, DONE.names).to_pylist()
             except ObjectNotFound as err:
                 raise TransientError("read ledger", info.uri, "it was listed but is gone", "run again") from err

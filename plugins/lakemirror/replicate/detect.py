@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,13 +22,15 @@ from lakemirror.model.marker import Marker
 from lakemirror.model.paths import PrefixMap, canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import index as indexes
-from lakemirror.replicate.change import Change, plan_id_of
+from lakemirror.replicate.change import Change
 from lakemirror.replicate.history import HistoryBudget, retain
 from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
+from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
+_SNAPSHOT_ID = re.compile(r"-?[0-9]{1,19}")
 _SNAPSHOT = "#snapshot="  # between a metadata location and the snapshot that was asked for
 
 
@@ -126,11 +129,9 @@ def _step_to(
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
     statistics = step.new_statistics()
     weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, _ in new_lists], known.mirrored)
-    facts = {"table": str(table), "epoch": metadata["table-uuid"], "source": name, "version": version}
-    parent = {"from": newest.version if newest else None, "checksum": newest.checksum if newest else None}
-    return Change(
+    change = Change(
         table=table,
-        plan_id=plan_id_of({**facts, **parent, "paths": paths.digest}),
+        plan_id="",
         epoch=metadata["table-uuid"],
         version=version,
         from_version=newest.version if newest else None,
@@ -151,13 +152,14 @@ def _step_to(
         left_out=(*left_out, *retained.left_out),
         manifests=as_table(manifests),
     )
+    return replace(change, plan_id=change.expected_plan_id)
 
 
 def read_metadata(store: ObjectStore, location: str) -> Json:
     """The source's metadata.json; one that vanished means that the head moved on: try again."""
     location, _ = _parse_source_name(location)
     try:
-        return metadata_json.parse(store.get(location).data, location)
+        return metadata_json.parse(store.get(location, max_bytes=metadata_json.MAX_METADATA_BYTES).data, location)
     except ObjectNotFound as err:
         raise SourceVanishedError("detect", location, "the source's metadata file is gone", "run again") from err
 
@@ -185,6 +187,7 @@ def _known(
 
 def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], generation: str = "") -> PrefixMap:
     """Where this table's files go: its own location to its folder, further roots below `_roots`."""
+    check_prefix(location.rstrip("/"), "detect")  # a place that a store can hold, and not all of a file system
     rules = {prefix: layout.further_root(name, generation) for name, prefix in roots.items()}
     rules = {canonical(prefix).rstrip("/"): target for prefix, target in rules.items()}
     rules[canonical(location).rstrip("/")] = layout.home(generation)
@@ -204,13 +207,20 @@ def _source_name(location: str, target_snapshot_id: int | None) -> str:
 
 
 def _parse_source_name(name: str) -> tuple[str, int | None]:
-    location, _, snapshot_id = name.partition(_SNAPSHOT)
+    location, mark, snapshot_id = name.partition(_SNAPSHOT)
+    if mark and _SNAPSHOT_ID.fullmatch(snapshot_id) is None:
+        raise PermanentError("detect", name, f"{snapshot_id!r} is no snapshot id", "the catalog's pointer is damaged")
     return location, int(snapshot_id) if snapshot_id else None
 
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:
     if target_snapshot_id is None:
-        return metadata_json.current_snapshot_id(metadata)
+        current = metadata_json.current_snapshot_id(metadata)
+        if current is not None and current not in metadata_json.snapshots(metadata):
+            raise PermanentError(
+                "detect", str(table), f"its current snapshot {current} is not among its snapshots", "repair the source"
+            )
+        return current
     if target_snapshot_id not in metadata_json.snapshots(metadata):
         raise UsageError(
             "detect", str(table), f"the source has no snapshot {target_snapshot_id}", "look at its history"

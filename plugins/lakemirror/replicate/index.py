@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.errors import PermanentError
-from lakemirror.model.layout import TableLayout
+from lakemirror.model.layout import INDEX_FOLDER, TableLayout
 from lakemirror.model.paths import PrefixMap
-from lakemirror.replicate import segments
+from lakemirror.replicate import control, segments
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
+_DOCUMENT = b"lakemirror.index"
+_GENERATION = re.compile(r"[0-9a-f]{0,64}")
 ROWS = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
@@ -67,9 +71,7 @@ class VersionIndex:
             "rules": self.paths.rules,
             "generation": self.generation,
         }
-        table = self.manifests.sort_by("source").replace_schema_metadata(
-            {b"lakemirror.index": json.dumps(document).encode()}
-        )
+        table = self.manifests.sort_by("source").replace_schema_metadata({_DOCUMENT: json.dumps(document).encode()})
         data = segments.encode(table)
         digest = hashlib.sha256(data).hexdigest()
         uri = layout.index(digest)
@@ -79,12 +81,26 @@ class VersionIndex:
 
 
 def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
-    data = store.get(uri).data
+    """The index that a marker names, if it has the hash that the marker says and speaks of the table's own folder."""
+    data = store.get(uri, max_bytes=segments.MAX_BYTES).data
     if hashlib.sha256(data).hexdigest() != sha256:
         raise PermanentError("read index", uri, f"its hash is not {sha256}", "it was altered; restore it")
-    table = segments.decode(data, uri)
-    document = json.loads((table.schema.metadata or {})[b"lakemirror.index"])
+    table = segments.decode(data, uri, ROWS)
+    root = uri.rpartition(f"/{INDEX_FOLDER}/")[0]
+    is_inside = control.inside(root)
+    fields: dict[str, control.Check] = {
+        "mirrored": control.all_of(control.is_id),
+        "statistics": control.all_of(control.is_text),
+        "rules": control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True))),
+        "generation": lambda value: isinstance(value, str) and _GENERATION.fullmatch(value) is not None,
+    }
+    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields)
     rows = table.replace_schema_metadata(None)
+    for target in rows["target"].to_pylist():
+        if not is_inside(target):
+            raise control.altered(uri, f"{target} lies outside {root}")
+    if pc.any(pc.greater(0, rows["target_length"])).as_py() or rows["snapshots"].combine_chunks().flatten().null_count:
+        raise control.altered(uri, "a length is negative, or a snapshot has no id")
     rules = tuple((source, target) for source, target in document["rules"])
     mirrored, statistics = frozenset(document["mirrored"]), frozenset(document["statistics"])
     return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"])

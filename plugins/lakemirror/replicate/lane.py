@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.results import Lane
+
+_SIZE = re.compile(r"[0-9]{1,20}")
 
 
 def bytes_at_most(metadata: Json, new: Iterable[int], mirrored: Collection[int]) -> int | None:
@@ -41,7 +44,7 @@ def _added(summary: Json) -> int | None:
 
 
 def _number(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdigit() else None
+    return int(text) if isinstance(text, str) and _SIZE.fullmatch(text) else None
 
 
 def choose_lane(files_at_most: int, weight: int | None, small_files: int, small_bytes: int) -> Lane:

@@ -25,7 +25,7 @@ def pieces(store: ObjectStore, uri: str, length: int, op: str, *, is_source: boo
     try:
         if not is_small(length):
             return manifest.check_length_of(store.stream(uri), uri, length)
-        data = store.get(uri).data
+        data = store.get(uri, max_bytes=WHOLE_BYTES).data
     except ObjectNotFound as err:
         if not is_source:
             raise

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakemirror.formats.iceberg import manifest
 from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
-from lakemirror.replicate import manifests, segments
+from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
@@ -50,7 +50,14 @@ FACT = pa.schema(
     ]
 )
 ITEM = pa.schema([ENTRY.field(name) for name in ("source", "target", "size", "kind", "format")])
-TO_READ = pa.schema([pa.field("uri", pa.string()), pa.field("length", pa.int64()), pa.field("is_source", pa.bool_())])
+TO_READ = pa.schema(
+    [
+        pa.field("uri", pa.string()),
+        pa.field("length", pa.int64()),
+        pa.field("entries", pa.int64()),  # at most so many, if that is known
+        pa.field("is_source", pa.bool_()),
+    ]
+)
 BATCH_ROWS = 1 << 14
 SEGMENT = pa.schema(
     [
@@ -60,6 +67,17 @@ SEGMENT = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
+_FIELDS: dict[str, control.Check] = {
+    "segments": control.all_of(lambda row: isinstance(row, dict)),
+    "manifests_read": control.is_count,
+    "requests": control.map_of(control.map_of(control.is_count)),
+}
+_SEGMENT_FIELDS: dict[str, control.Check] = {
+    "uri": control.is_text,
+    "role": lambda role: role in ("copy", "delete", "fact"),
+    "files": control.is_count,
+    "bytes": control.is_count,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +115,8 @@ def make(change: Change, context: StageContext, engine: Engine, progress: Report
     """Read the changed manifests and write the plan's segments; `plan.json` comes last and says that all are there."""
     statistics = _statistics(change)
     added, removed = change.rows("added"), _worth_reading(change)
-    new = _to_read(added["source"], added["source_length"], is_source=True)
-    old = _to_read(removed["target"], removed["target_length"], is_source=False)
+    new = _to_read(added["source"], added["source_length"], added["entries"], is_source=True)
+    old = _to_read(removed["target"], removed["target_length"], removed["entries"], is_source=False)
     found = engine.diff(ReadEntries(context), ENTRY, new, old, PackSegments(context), SEGMENT, progress)
     if statistics.num_rows:
         found = pa.concat_tables(
@@ -115,16 +133,20 @@ def make(change: Change, context: StageContext, engine: Engine, progress: Report
     return plan
 
 
-def _to_read(uris: pa.ChunkedArray, lengths: pa.ChunkedArray, *, is_source: bool) -> pa.Table:
-    return pa.table([uris, lengths, pa.array([is_source] * len(uris), pa.bool_())], schema=TO_READ)
+def _to_read(uris: pa.ChunkedArray, lengths: pa.ChunkedArray, entries: pa.ChunkedArray, *, is_source: bool) -> pa.Table:
+    return pa.table([uris, lengths, entries, pa.array([is_source] * len(uris), pa.bool_())], schema=TO_READ)
 
 
 def load(store: ObjectStore, plan_uri: str) -> Plan | None:
     """The plan that an earlier try completed, if there is one."""
+    uri = f"{plan_uri}/plan.json"
     try:
-        document = json.loads(store.get(f"{plan_uri}/plan.json").data)
+        document = control.read(store, uri, _FIELDS)
     except ObjectNotFound:
         return None
+    fields = {**_SEGMENT_FIELDS, "uri": control.inside(plan_uri)}
+    for row in document["segments"]:
+        control.check(row, uri, fields)
     found = tuple(Segment(**row) for row in document["segments"])
     return Plan(found, document["manifests_read"], sum_requests([]))  # its requests were told by the run that made it
 
@@ -155,15 +177,17 @@ class ReadEntries:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
-        parts = (part for row in rows for part in self._read(row["uri"], row["length"], row["is_source"]))
+        parts = (
+            part for row in rows for part in self._read(row["uri"], row["length"], row["entries"], row["is_source"])
+        )
         return gathered(parts, BATCH_ROWS)
 
-    def _read(self, uri: str, length: int, is_source: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, uri: str, length: int, entries: int | None, is_source: bool) -> Iterator[pa.RecordBatch]:
         paths = self.context.paths
         store = self.context.source if is_source else self.context.mirror
         data = manifests.pieces(store, uri, length, "read manifest", is_source=is_source)
         rules = PlainRules.mapping(paths) if is_source else PlainRules.staying(paths)
-        for part in manifest.live_parts(data, uri, paths if is_source else None, rules):
+        for part in manifest.live_parts(data, uri, paths if is_source else None, rules, max_entries=entries):
             yield _batch_of(part) if isinstance(part, Columns) else self._rows(part, is_source)
 
     def _rows(self, entries: Iterable[manifest.LiveEntry], is_source: bool) -> pa.RecordBatch:

@@ -15,14 +15,16 @@ import pyarrow as pa
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
-from lakemirror.replicate import manifests, segments
-from lakemirror.replicate.copy import ledger_folder
+from lakemirror.model.paths import PrefixMap
+from lakemirror.replicate import control, manifests, segments
+from lakemirror.replicate.copy import ledger_folder, read_items
 from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
 
+MAX_DELETE_FILE_BYTES = 1 << 30
 REWRITTEN_FACT = FACT.append(pa.field("crc32c", pa.int64()))
 REWRITTEN_DELETES = pa.schema(
     [
@@ -63,7 +65,8 @@ class RewriteDeletes:
 
     def _rewrite_segment(self, uri: str) -> pa.RecordBatch:
         stores = Counted(self.context)
-        facts = [self._rewrite_file(stores, item) for item in segments.read(stores.mirror, uri).to_pylist()]
+        items = read_items(stores.mirror, uri, self.context.paths)
+        facts = [self._rewrite_file(stores, item) for item in items]
         folder = ledger_folder(self.context.ledger_uri, uri)
         fact_uri = segments.write(stores.mirror, folder, "facts", pa.Table.from_pylist(facts, REWRITTEN_FACT))
         puffins = sum(fact["vectors"] is not None for fact in facts)
@@ -73,7 +76,7 @@ class RewriteDeletes:
 
     def _rewrite_file(self, stores: Counted, item: dict[str, object]) -> dict[str, object]:
         source, target = str(item["source"]), str(item["target"])
-        data = read_source(stores.source, source)
+        data = read_source(stores.source, source, min(MAX_DELETE_FILE_BYTES, int(str(item["size"]))))
         if len(data) != item["size"]:
             raise PermanentError(
                 "rewrite",
@@ -117,11 +120,13 @@ class RewriteManifests:
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
     def _read_facts(self, stores: Counted) -> DeleteFacts:
-        parts = [segments.read(stores.mirror, uri).select(FACT.names) for uri in self.fact_uris]
+        parts = [segments.read(stores.mirror, uri, FACT, ("target", "size")) for uri in self.fact_uris]
         return DeleteFacts(pa.concat_tables([FACT.empty_table(), *parts]))
 
     def _rewrite(self, stores: Counted, row: dict[str, Any], facts: Mapping[str, DeleteFileFacts]) -> Stored:
         source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
+        if self.context.paths.map(source) != target:
+            raise control.altered(self.context.plan_uri, f"{source} goes to {target}")
 
         def new() -> Iterator[bytes]:
             data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
@@ -129,9 +134,12 @@ class RewriteManifests:
 
         if manifests.is_small(length):
             return put_or_adopt(
-                stores.mirror, target, b"".join(new()), lambda left, right: avro.same_records(left, right, target)
+                stores.mirror,
+                target,
+                b"".join(new()),
+                lambda left, right: manifest.is_same(left, right, target, self.context.paths),
             )
-        return stream_or_adopt(stores.mirror, target, new)
+        return stream_or_adopt(stores.mirror, target, new, self.context.paths)
 
 
 def _offset(vector: DeletionVector) -> int:
@@ -147,13 +155,13 @@ def rewrite_list(
     seen: manifest_list.Seen[tuple[bytes, bytes]] | None = None,
 ) -> Stored:
     """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`."""
-    new = manifest_list.rewrite(read_source(source, uri), uri, manifests, seen)
+    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests, seen)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 
-def read_source(store: ObjectStore, uri: str) -> bytes:
+def read_source(store: ObjectStore, uri: str, max_bytes: int) -> bytes:
     try:
-        return store.get(uri).data
+        return store.get(uri, max_bytes=max_bytes).data
     except ObjectNotFound as err:
         raise SourceVanishedError(
             "rewrite", uri, "the source file is gone", "run again: it plans anew from the source's head"
@@ -174,14 +182,14 @@ def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[b
         return Stored(tally.size_bytes, tally.crc32c)
 
 
-def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]]) -> Stored:
-    """The same for an Avro file that is too large to hold; `make` gives it in pieces, a second time if need be."""
+def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]], paths: PrefixMap) -> Stored:
+    """The same for a manifest that is too large to hold; `make` gives it in pieces, a second time if need be."""
     try:
         written = store.put(uri, make(), Create())
         return Stored(written.size_bytes, written.crc32c)
     except ConditionFailed as err:
         tally = Tally()
-        if not avro.same_records(tally.over(store.stream(uri)), make(), uri):
+        if not manifest.is_same(tally.over(store.stream(uri)), make(), uri, paths):
             raise _other_records(uri) from err
         return Stored(tally.size_bytes, tally.crc32c)
 

@@ -27,6 +27,7 @@ class ManifestRow(TypedDict):
     source: str
     target: str
     source_length: int
+    entries: int | None
     target_length: int | None
     crc32c: int | None
     has_deletes: bool
@@ -98,7 +99,7 @@ class Step:
         path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            found = manifest_list.read(source.get(path).data, path, seen)
+            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path, seen)
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
         if not found and metadata_json.has_files(snapshot):
@@ -117,6 +118,7 @@ class Step:
             "source": ref.path,
             "target": target,
             "source_length": ref.length,
+            "entries": ref.entries,
             "target_length": None,
             "crc32c": None,
             "has_deletes": ref.has_deletes,
@@ -132,6 +134,7 @@ def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:
         "source": row["source"],
         "target": row["target"],
         "source_length": row["source_length"],
+        "entries": None,
         "target_length": row["target_length"],
         "crc32c": row["crc32c"],
         "has_deletes": row["has_deletes"],

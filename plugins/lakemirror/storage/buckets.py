@@ -23,6 +23,7 @@ from lakemirror.storage.keys import Address, check_key, check_prefix
 from lakemirror.storage.port import (
     CHUNK_BYTES,
     CREATE,
+    MAX_GET_BYTES,
     Blob,
     Condition,
     ConditionFailed,
@@ -51,7 +52,7 @@ class BucketObjects:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         import obstore
 
         address = check_key(uri, "get")
@@ -66,12 +67,13 @@ class BucketObjects:
         try:
             with explained("get", uri):
                 answer = obstore.get(self._clients.open(address), address.key, options=options)
-                info, data = info_of(address, answer.meta), answer.bytes().to_bytes()
+                info = info_of(address, answer.meta)
+                _, length = check_range(uri, byte_range, info.size_bytes, max_bytes)  # before the body is read
+                data = answer.bytes().to_bytes()
         except TransientError:
             if byte_range is not None:  # a range past the end has no error type of its own
                 check_range(uri, byte_range, self.head(uri).size_bytes)
             raise
-        _, length = check_range(uri, byte_range, info.size_bytes)
         if len(data) != length:
             raise cut_short("get", uri, length, len(data))
         return Blob(info, data)

@@ -31,6 +31,7 @@ from lakemirror.storage.keys import Address, check_key, check_prefix
 from lakemirror.storage.port import (
     CHUNK_BYTES,
     CREATE,
+    MAX_GET_BYTES,
     Blob,
     Condition,
     ConditionFailed,
@@ -62,10 +63,10 @@ class FileObjects:
         self._clock = clock
         self._sleep = sleep
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         address = check_key(uri, "get")
         with explained("get", address.uri), _opened(address) as (file, info):
-            start, length = check_range(address.uri, byte_range, info.size_bytes)
+            start, length = check_range(address.uri, byte_range, info.size_bytes, max_bytes)
             data = os.pread(file, length, start)
             while len(data) < length:  # the kernel gives 2 GiB at a time
                 more = os.pread(file, length - len(data), start + len(data))

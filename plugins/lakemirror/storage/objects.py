@@ -15,7 +15,17 @@ from lakemirror.storage.buckets import BucketObjects
 from lakemirror.storage.clients import Clients, MemoryBuckets
 from lakemirror.storage.files import FileObjects
 from lakemirror.storage.keys import Kind, check_key, check_prefix
-from lakemirror.storage.port import CHUNK_BYTES, CREATE, Blob, Capabilities, Condition, ObjectInfo, ObjectStore, Written
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    MAX_GET_BYTES,
+    Blob,
+    Capabilities,
+    Condition,
+    ObjectInfo,
+    ObjectStore,
+    Written,
+)
 
 __all__ = ["MemoryBuckets", "ObstoreStore", "capabilities"]
 
@@ -44,8 +54,8 @@ class ObstoreStore:
         self._files = FileObjects(properties)
         self._buckets = BucketObjects(self._clients)
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
-        return self._serving(uri).get(uri, byte_range=byte_range)
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
+        return self._serving(uri).get(uri, byte_range=byte_range, max_bytes=max_bytes)
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         return self._serving(uri).stream(uri, chunk_bytes=chunk_bytes)

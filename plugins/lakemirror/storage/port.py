@@ -20,6 +20,8 @@ from typing import Final, Protocol
 from lakemirror.errors import PermanentError, TransientError
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
+MAX_GET_BYTES: Final = 1 << 30
+"""What `get` holds in memory at most unless a caller says otherwise; what may be larger is streamed."""
 
 
 class ObjectNotFound(PermanentError):
@@ -98,8 +100,11 @@ class Capabilities:
 class ObjectStore(Protocol):
     """Seven verbs; synchronous, safe to share between threads, picklable (connections are made anew there)."""
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
-        """The object, or exactly the bytes of `byte_range` (start, length); PermanentError if it ends past it."""
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
+        """The object, or exactly the bytes of `byte_range` (start, length); PermanentError if it ends past it.
+
+        More than `max_bytes` are refused with a PermanentError before they are read.
+        """
         ...
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
@@ -137,17 +142,30 @@ class ObjectStore(Protocol):
         ...
 
 
-def check_range(uri: str, byte_range: tuple[int, int] | None, size_bytes: int) -> tuple[int, int]:
-    """(start, length) to read of an object of this size; PermanentError if they are not within it."""
-    if byte_range is None:
-        return 0, size_bytes
-    start, length = byte_range
+def check_range(
+    uri: str, byte_range: tuple[int, int] | None, size_bytes: int, max_bytes: int = MAX_GET_BYTES
+) -> tuple[int, int]:
+    """(start, length) to read of an object of this size; PermanentError if they are not within it, or too many."""
+    start, length = byte_range or (0, size_bytes)
+    if length > max_bytes:
+        raise PermanentError(
+            "get",
+            uri,
+            f"it is larger than it may be (want at most {max_bytes} bytes, got {length})",
+            "it is not what it should be: find out who wrote it",
+        )
     if start < 0 or length < 0 or start + length > size_bytes:
         want = f"want {length} bytes from {start}, got an object of {size_bytes}"
         raise PermanentError(
             "get", uri, f"the range is not within the object ({want})", "the object is not what it was"
         )
     return start, length
+
+
+def within(blob: Blob, uri: str, max_bytes: int) -> Blob:
+    """The blob, unless it holds more than `max_bytes`."""
+    check_range(uri, None, len(blob.data), max_bytes)
+    return blob
 
 
 def check_copy_condition(uri: str, condition: Condition) -> None:

@@ -36,7 +36,9 @@ def main(folder: Path, what: str) -> int:
         start = time.perf_counter()
         (row,) = session.sql(
             f"CALL {made.lake.name}.system.rewrite_table_path(table => '{NAME}', source_prefix => '{home}', "
-            f"target_prefix => 'file:{scratch}/mirror', staging_location => 'file:{scratch}/staging', {versions})"
+            f"target_prefix => '{(scratch / 'mirror').as_uri()}', "
+            f"staging_location => '{(scratch / 'staging').as_uri()}', "
+            f"{versions})"
         ).collect()
         spent = time.perf_counter() - start
         staged = [path.name for path in (scratch / "staging").rglob("*") if path.is_file()]

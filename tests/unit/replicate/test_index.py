@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from lakemirror.errors import PermanentError
+from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import index as indexes
+from lakemirror.replicate import segments
 from lakemirror.replicate.index import ROWS, VersionIndex
-from lakemirror.storage.port import Overwrite
-from tests.unit.replicate.conftest import Bench
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import ObjectStore, Overwrite
 
-PATHS = PrefixMap.of({"s3://src": "gs://m", "s3://cold": "gs://m/_roots/cold"})
+LAYOUT = TableLayout("memory://m/t")
+ROOT = "memory://m/t"
+PATHS = PrefixMap.of({"s3://src": ROOT, "s3://cold": f"{ROOT}/_roots/cold"})
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObstoreStore({})
 
 
 def row(name: str, *snapshots: int, length: int = 10, crc32c: int = 7) -> dict[str, object]:
     lengths = {"source_length": 9, "target_length": length, "crc32c": crc32c}
-    return {"source": f"s3://{name}", "target": f"gs://{name}", **lengths, "has_deletes": False, "snapshots": snapshots}
+    return {
+        "source": f"s3://{name}",
+        "target": f"{ROOT}/{name}",
+        **lengths,
+        "has_deletes": False,
+        "snapshots": snapshots,
+    }
 
 
 def index(*rows: dict[str, object]) -> VersionIndex:
@@ -27,11 +43,11 @@ def index(*rows: dict[str, object]) -> VersionIndex:
     return VersionIndex(table, frozenset({1, 2, 3}), frozenset({"s3://stats"}), PATHS)
 
 
-def test_round_trip_in_any_order_gives_one_object(bench: Bench) -> None:
-    uri, digest = index(row("b", 2), row("a", 1, 2)).save(bench.store, bench.layout)
-    assert index(row("a", 1, 2), row("b", 2)).save(bench.store, bench.layout) == (uri, digest)
-    assert hashlib.sha256(bench.store.get(uri).data).hexdigest() == digest
-    loaded = indexes.load(bench.store, uri, digest)
+def test_round_trip_in_any_order_gives_one_object(store: ObjectStore) -> None:
+    uri, digest = index(row("b", 2), row("a", 1, 2)).save(store, LAYOUT)
+    assert index(row("a", 1, 2), row("b", 2)).save(store, LAYOUT) == (uri, digest)
+    assert hashlib.sha256(store.get(uri).data).hexdigest() == digest
+    loaded = indexes.load(store, uri, digest)
     assert (loaded.manifests.to_pylist(), loaded.mirrored, loaded.statistics, loaded.paths) == (
         index(row("a", 1, 2), row("b", 2)).manifests.to_pylist(),
         frozenset({1, 2, 3}),
@@ -45,11 +61,39 @@ def test_referenced_are_the_snapshots_whose_manifests_it_holds() -> None:
     assert VersionIndex.empty(PATHS).referenced == frozenset()
 
 
-def test_an_altered_index_is_refused(bench: Bench) -> None:
-    uri, digest = index(row("a", 1)).save(bench.store, bench.layout)
-    bench.store.put(uri, bench.store.get(uri).data + b"\x00", Overwrite())
+def test_an_altered_index_is_refused(store: ObjectStore) -> None:
+    uri, digest = index(row("a", 1)).save(store, LAYOUT)
+    store.put(uri, store.get(uri).data + b"\x00", Overwrite())
     with pytest.raises(PermanentError, match=f"its hash is not {digest}"):
-        indexes.load(bench.store, uri, digest)
+        indexes.load(store, uri, digest)
+
+
+FORGED = [
+    index({**row("a", 1), "target": "memory://m/other/a"}),
+    index({**row("a", 1), "target": f"{ROOT}/../other/a"}),
+    index({**row("a", 1), "target": "file:///etc/passwd"}),
+    index(row("a", 1, length=-1)),
+    replace(index(), generation="../../other"),
+    replace(index(), paths=PrefixMap((("s3://src", "memory://m/other"),))),
+    replace(index(), paths=PrefixMap((("s3://src", f"{ROOT}/.."),))),
+    replace(index(), mirrored=frozenset({"x"})),  # type: ignore[arg-type]
+    replace(index(), statistics=frozenset({7})),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_index_leads_nowhere(store: ObjectStore, forged: VersionIndex) -> None:
+    """Whoever can write a marker can make the hash fit: what the index names lies in the table's folder."""
+    with pytest.raises(PermanentError, match="not as it was written"):
+        indexes.load(store, *forged.save(store, LAYOUT))
+
+
+def test_an_index_without_its_document(store: ObjectStore) -> None:
+    data = segments.encode(ROWS.empty_table())
+    uri, digest = LAYOUT.index("x"), hashlib.sha256(data).hexdigest()
+    store.put(uri, data)
+    with pytest.raises(PermanentError, match="not as it was written"):
+        indexes.load(store, uri, digest)
 
 
 def test_the_closure_digest_follows_names_lengths_and_contents_only() -> None:

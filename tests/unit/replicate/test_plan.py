@@ -14,7 +14,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.replicate import manifests, segments
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import MANIFESTS, Change
-from lakemirror.replicate.plan import PackSegments
+from lakemirror.replicate.plan import FACT, ITEM, PackSegments, Segment
 from lakemirror.replicate.stage import LocalEngine, sum_requests
 from lakemirror.storage.port import ObjectNotFound, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
@@ -59,12 +59,16 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
     )
 
 
+def _rows(bench: Bench, segment: Segment) -> pa.Table:
+    return segments.read(bench.store, segment.uri, FACT if segment.role == "fact" else ITEM)
+
+
 def made(bench: Bench, *rows: dict[str, Any], **more: Any) -> dict[str, list[Any]]:
     """Targets of the plan's segments by role."""
     plan = planning.make(change(bench, *rows, **more), bench.context(), LocalEngine(2))
     found: dict[str, list[Any]] = {}
     for segment in plan.segments:
-        names = [uri.rsplit("/", 1)[-1] for uri in segments.read(bench.store, segment.uri)["target"].to_pylist()]
+        names = [uri.rsplit("/", 1)[-1] for uri in _rows(bench, segment)["target"].to_pylist()]
         found.setdefault(segment.role, []).extend(names)
     return {role: sorted(names) for role, names in found.items()}
 
@@ -110,7 +114,7 @@ def test_new_position_deletes_are_rewritten_known_ones_keep_the_mirrors_facts(be
         row(bench, "m1", "removed", removed, has_deletes=True),
     )
     plan = planning.make(change(bench, *rows), bench.context(), LocalEngine(2))
-    by_role = {segment.role: segments.read(bench.store, segment.uri).to_pylist() for segment in plan.segments}
+    by_role = {segment.role: _rows(bench, segment).to_pylist() for segment in plan.segments}
     assert by_role == {
         "delete": [
             {
@@ -274,6 +278,7 @@ def test_a_change_is_read_back_as_it_was_saved(bench: Bench) -> None:
     one = replace(
         one, new_lists=((1, "s3://l"),), known_statistics=frozenset({"b", "a"}), head=None, parent_checksum=None
     )
+    one = replace(one, plan_id=one.expected_plan_id)
     loaded = changes.load(bench.store, one.save(bench.store, bench.layout))
     assert loaded == one
     assert loaded.rows("added").num_rows == 1

@@ -9,7 +9,7 @@ by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,13 +19,17 @@ from isal.igzip_lib import IsalError
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.avro_input import Input
 from lakemirror.formats.iceberg.avro_values import Malformed, write_bytes, write_long
+from lakemirror.model import bounded_json
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 MAX_HEADER_BYTES = 1 << 26
+MAX_HEADER_ENTRIES = 1000
+MAX_SCHEMA_BYTES = 8 << 20
+MAX_SCHEMA_VALUES = 1 << 20
 MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory at once
 MAX_PLAIN_BYTES = 1 << 30  # of all blocks together that `parse` unpacks
-MAX_STREAM_BYTES = 1 << 35  # of all blocks together that are unpacked one after the other: an end even to endless bombs
+MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
 _LEVEL = 1
 # isal's stubs declare IsalError as a value, though it is a class
 _DAMAGED = (Malformed, cast(type[Exception], IsalError), ValueError, RecursionError)
@@ -94,7 +98,9 @@ class AvroStream:
             if count < 0:
                 count = -count
                 source.long()
-            for _ in range(count):  # each takes bytes, which end
+            if len(metadata) + count > MAX_HEADER_ENTRIES:
+                raise Malformed(f"the header has more than {MAX_HEADER_ENTRIES} entries")
+            for _ in range(count):
                 key = source.take(source.long())
                 metadata[key.decode()] = source.take(source.long())
         source.take(SYNC_BYTES)
@@ -103,7 +109,7 @@ class AvroStream:
             raise UnsupportedError("read avro", self._uri, f"codec {codec!r} is not supported", "want null or deflate")
         if "avro.schema" not in metadata:
             raise Malformed("no schema in the header")
-        json.loads(metadata["avro.schema"])
+        _check_schema(metadata["avro.schema"])
         return Header(source.unlimit(), metadata, codec)
 
     def blocks(self, max_bytes: int | None = None) -> Iterator[Block]:
@@ -131,6 +137,12 @@ class AvroStream:
         elif size > room:
             raise _too_large(limit)
         return Block(count, data)
+
+
+def _check_schema(schema: bytes) -> None:
+    if len(schema) > MAX_SCHEMA_BYTES:
+        raise Malformed(f"a schema of {len(schema)} bytes (want at most {MAX_SCHEMA_BYTES})")
+    bounded_json.loads(schema, max_values=MAX_SCHEMA_VALUES)
 
 
 def _damaged(uri: str, err: Exception) -> NotWhole:
@@ -179,11 +191,20 @@ def assembled(header: Header, blocks: Iterable[Block]) -> Iterator[bytes]:
         yield b"".join((write_long(block.count), write_long(len(body)), body, header.sync))
 
 
-def same_records(left: bytes | Iterable[bytes], right: bytes | Iterable[bytes], uri: str) -> bool:
-    """True if two files hold the same records under the same header, however they were compressed."""
+Entries = dict[str, bytes]
+
+
+def same_records(
+    left: bytes | Iterable[bytes],
+    right: bytes | Iterable[bytes],
+    uri: str,
+    essence: Callable[[Entries], Entries] = lambda entries: entries,
+) -> bool:
+    """True if two files hold the same records under headers of the same essence, however they were compressed."""
     try:
         one, other = (AvroStream([side] if isinstance(side, bytes) else side, uri) for side in (left, right))
-        return one.header.metadata == other.header.metadata and _same_blocks(one.blocks(), other.blocks())
+        headers = [essence(side.header.metadata) for side in (one, other)]
+        return headers[0] == headers[1] and _same_blocks(one.blocks(), other.blocks())
     except (NotWhole, UnsupportedError):  # what cannot be read is not the same
         return False
 

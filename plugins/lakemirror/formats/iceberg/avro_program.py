@@ -21,6 +21,7 @@ from lakemirror.formats.iceberg.avro_values import Malformed
 MAX_NODES = 50_000
 MAX_DEPTH = 30  # the walker in C counts up to two steps for one of these, and stops at 64
 MAX_SLOTS = 64
+MAX_BRANCHES = 100  # of a union, which may hold each type once
 _CACHED_SCHEMA_BYTES = 64 * 1024
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
@@ -149,6 +150,8 @@ class _Compiler:
         self._count(depth)
         kind = unwrapped(kind)
         if isinstance(kind, list):
+            if len(kind) > MAX_BRANCHES:
+                raise Malformed(f"a union of {len(kind)} branches")
             return Union(tuple(self._node(branch, depth + 1) for branch in kind))
         name = type_name(kind)
         if name in ("record", "fixed", "enum"):
@@ -168,10 +171,10 @@ class _Compiler:
         if name in _FIXED_SIZES:
             return _fixed(_FIXED_SIZES[name])
         if name not in self._named:
-            raise Malformed(f"unknown Avro type {name!r}")
+            raise Malformed(f"unknown Avro type {name[:100]!r}")
         known = self._named[name]
         if known is None:
-            raise Malformed(f"the type {name!r} holds itself")
+            raise Malformed(f"the type {name[:100]!r} holds itself")
         return known[0]
 
     def _define(self, kind: Any, name: str, depth: int) -> Node | None:
@@ -197,7 +200,7 @@ def _names(kind: Any) -> list[str]:
 
 def _fixed(size: Any) -> Fixed | None:
     if not isinstance(size, int) or not 0 <= size < 1 << 31:
-        raise Malformed(f"a fixed field of {size!r} bytes")
+        raise Malformed(f"a fixed field of {repr(size)[:100]} bytes")
     return Fixed(size) if size else None
 
 

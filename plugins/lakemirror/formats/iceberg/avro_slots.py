@@ -40,7 +40,7 @@ def unwrapped(kind: Any) -> Any:
 def type_name(kind: Any) -> str:
     name = kind if isinstance(kind, str) else kind["type"]
     if not isinstance(name, str):
-        raise Malformed(f"no Avro type: {name!r}")
+        raise Malformed(f"no Avro type: {repr(name)[:100]}")
     return name
 
 

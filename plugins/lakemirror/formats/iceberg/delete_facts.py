@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
 from lakemirror.model.paths import PrefixMap
 
+MAX_FILES = 1 << 20  # that one delete file may be for
 DELETE_POSITION = 2147483545  # the reserved field id of a position delete's pos column; its path's is in `manifest`
 
 
@@ -26,7 +27,7 @@ class RewrittenDeletes:
 class MappedPaths:
     """The paths of one delete file and their places in the mirror, each mapped once."""
 
-    paths: PrefixMap
+    paths: PrefixMap  # of the source to the mirror
     seen: dict[str, str] = field(default_factory=dict)
 
     def map(self, path: str | None, uri: str) -> str:
@@ -35,6 +36,10 @@ class MappedPaths:
             return found
         if not path:
             raise damaged(uri, "a row has no path")
+        if len(self.seen) >= MAX_FILES:
+            raise UnsupportedError(
+                "read position deletes", uri, f"it is for more than {MAX_FILES} data files", "rewrite it on the source"
+            )
         return self.seen.setdefault(path, self.paths.map(path))
 
     @property

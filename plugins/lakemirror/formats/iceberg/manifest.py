@@ -44,6 +44,7 @@ __all__ = [
     "LiveEntry",
     "check_length",
     "check_length_of",
+    "is_same",
     "live_entries",
     "live_parts",
     "rewrite",
@@ -93,16 +94,29 @@ def live_parts(
     paths: PrefixMap | None,
     rules: PlainRules,
     *,
+    max_entries: int | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Columns | list[LiveEntry]]:
     """The live entries of a manifest in order, some at a time: as columns where all of them are plain data files.
 
     With the walker in Python, and for what `rules` do not map beyond doubt, they come as objects. `paths` as above.
+    Whoever holds all of them in memory says by `max_entries` how many entries the manifest may have: a file of a few
+    kilobytes can unpack to billions.
     """
     stream = _open(data, uri)
     holds_deletes = _holds_deletes(stream.header)
     walker = _walker(stream.header, uri, TO_READ_DELETES if holds_deletes else TO_READ_DATA, engine)
+    left = max_entries
     for block in stream.blocks():
+        if left is not None:
+            left -= block.count
+            if left < 0:
+                raise PermanentError(
+                    "read manifest",
+                    uri,
+                    f"it holds more entries than its manifest list says (want {max_entries})",
+                    "the source's files contradict each other; nothing was published",
+                )
         for ranges in _ranges_of(walker, block, uri):
             columns = None if holds_deletes else plain_manifest.columns(walker, ranges, rules)
             yield columns or _entries(ranges, uri, paths, holds_deletes=holds_deletes)
@@ -153,6 +167,14 @@ def rewritten(
         return avro.Block(block.count, parts[0] if len(parts) == 1 else b"".join(parts))
 
     return avro.assembled(_path_free(stream.header, uri, paths), map(block_of, stream.blocks()))
+
+
+def is_same(left: bytes | Iterable[bytes], right: bytes | Iterable[bytes], uri: str, paths: PrefixMap) -> bool:
+    """True if two manifests hold the same entries under the same header, comments that name the source apart.
+
+    Which comments those are follows from all roots, and roots may be added while a version is on its way.
+    """
+    return avro.same_records(left, right, uri, lambda entries: header_entries(entries, paths) or entries)
 
 
 def _path_free(header: avro.Header, uri: str, paths: PrefixMap) -> avro.Header:

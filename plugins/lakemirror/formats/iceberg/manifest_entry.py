@@ -198,7 +198,12 @@ def _check_vector(record: Record, uri: str, paths: PrefixMap, facts: DeleteFileF
             f"the entry of a deletion vector in {path} does not say where it lies or what it is for",
             "the file is damaged",
         )
-    vector = DeletionVector(paths.map(referenced), offset, length, int(str(_value(record, RECORD_COUNT, uri))))
+    rows = _value(record, RECORD_COUNT, uri)
+    if not all(isinstance(number, int) for number in (offset, length, rows)):
+        raise PermanentError(
+            "rewrite manifest", uri, f"the entry of a deletion vector in {path} has no numbers", "the file is damaged"
+        )
+    vector = DeletionVector(paths.map(referenced), offset, length, int(str(rows)))
     if facts.vectors is not None and vector not in facts.vectors:
         raise PermanentError(
             "rewrite manifest",

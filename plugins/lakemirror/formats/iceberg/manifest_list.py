@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,8 +20,11 @@ from lakemirror.formats.iceberg.avro_walk import (
     write_long,
 )
 
-PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 519
-WANTED = (PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, KEY_METADATA)
+PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, DELETED_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 506, 519
+_COUNTS = (ADDED_FILES, EXISTING_FILES, DELETED_FILES)
+MAX_BYTES = 1 << 28  # of a list, as it lies on the store
+MAX_MANIFESTS = 1 << 20
+WANTED = (PATH, LENGTH, CONTENT, *_COUNTS, KEY_METADATA)
 Content = tuple[int | bytes, ...]
 T = TypeVar("T")
 
@@ -34,6 +38,13 @@ class ManifestRef:
     has_deletes: bool
     added_files: int | None
     existing_files: int | None
+    deleted_files: int | None
+
+    @property
+    def entries(self) -> int | None:
+        """How many entries the manifest has, if the list says so."""
+        counts = (self.added_files, self.existing_files, self.deleted_files)
+        return sum(count for count in counts if count is not None) if None not in counts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +65,11 @@ class Seen(Generic[T]):
 
 def read(data: bytes, uri: str, seen: Seen[ManifestRef] | None = None) -> tuple[ManifestRef, ...]:
     """All manifests of a list, in its order; any damage is an error, never an empty answer."""
-    blocks = _blocks(avro.parse(data, uri), uri, seen or Seen(), lambda record: _ref(record, uri))
-    return tuple(ref for _, parts in blocks for _, found in parts for _, ref in found)
+    file = avro.parse(data, uri)
+    known = (seen or Seen()).of(file.metadata["avro.schema"])
+    with _named(uri):
+        parts = (part for _, parts in _blocks(file, uri) for part in parts)
+        return tuple(ref for part in parts for _, ref in _made(part, known, lambda record: _ref(record, uri)))
 
 
 def rewrite(
@@ -67,9 +81,12 @@ def rewrite(
     """
     file = avro.parse(data, uri)
     blocks = []
-    for block, parts in _blocks(file, uri, seen or Seen(), lambda record: _mirrored(record, uri, manifests)):
-        new = b"".join(splice(ranges.data, _edits(ranges, found)) for ranges, found in parts)
-        blocks.append(avro.Block(block.count, new))
+    known = (seen or Seen()).of(file.metadata["avro.schema"])
+    with _named(uri):
+        for block, parts in _blocks(file, uri):
+            made = ((part, _made(part, known, lambda record: _mirrored(record, uri, manifests))) for part in parts)
+            new = b"".join(splice(part.data, _edits(part, found)) for part, found in made)
+            blocks.append(avro.Block(block.count, new))
     return avro.assemble(file, blocks)
 
 
@@ -93,16 +110,23 @@ def _edits(ranges: Ranges, found: Iterable[tuple[Places, tuple[bytes, bytes]]]) 
         yield from sorted(edits)
 
 
-def _blocks(
-    file: avro.AvroFile, uri: str, seen: Seen[T], make: Callable[[Record], T]
-) -> Iterator[tuple[avro.Block, list[tuple[Ranges, list[tuple[Places, T]]]]]]:
-    """Each block with its records, and what `make` makes of them; damage becomes an error that names the file."""
-    schema = file.metadata["avro.schema"]
-    known = seen.of(schema)
+def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterator[Ranges]]]:
+    """Each block with its records, some at a time."""
+    walker = Walker(file.metadata["avro.schema"], WANTED)
+    count = sum(block.count for block in file.blocks)
+    if count > MAX_MANIFESTS:
+        raise UnsupportedError(
+            "read manifest list", uri, f"it names {count} manifests", f"want {MAX_MANIFESTS} or fewer: rewrite them"
+        )
+    for block in file.blocks:
+        yield block, walker.ranges(block.data, block.count)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Damage found inside becomes an error that names the file."""
     try:
-        walker = Walker(schema, WANTED)
-        for block in file.blocks:
-            yield block, [(part, _made(part, known, make)) for part in walker.ranges(block.data, block.count)]
+        yield
     except (Malformed, LookupError, TypeError, AttributeError, RecursionError) as err:
         raise PermanentError(
             "read manifest list", uri, f"not readable ({err!r})", "the source's file is damaged; nothing was published"
@@ -127,11 +151,11 @@ def _check(record: Record) -> None:
     if not isinstance(record[PATH].value, str) or not isinstance(record[LENGTH].value, int) or record[LENGTH].value < 0:
         raise Malformed("an entry has no path or no length")
     if CONTENT in record and record[CONTENT].value not in (0, 1):
-        raise Malformed(f"an entry has content type {record[CONTENT].value!r}")
-    for field_id in (ADDED_FILES, EXISTING_FILES):
+        raise Malformed(f"an entry has content type {repr(record[CONTENT].value)[:100]}")
+    for field_id in _COUNTS:
         count = record[field_id].value if field_id in record else None
         if count is not None and (not isinstance(count, int) or count < 0):
-            raise Malformed(f"an entry has a count of {count!r}")
+            raise Malformed(f"an entry has a count of {repr(count)[:100]}")
 
 
 def _ref(record: Record, uri: str) -> ManifestRef:
@@ -142,4 +166,4 @@ def _ref(record: Record, uri: str) -> ManifestRef:
         raise UnsupportedError(
             "read manifest list", uri, f"{value(PATH)} is encrypted", "encrypted tables are not mirrored"
         )
-    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, value(ADDED_FILES), value(EXISTING_FILES))
+    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, *(value(field_id) for field_id in _COUNTS))

@@ -11,13 +11,17 @@ import gzip
 import io
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg import metadata_shape
+from lakemirror.formats.iceberg.avro_values import Malformed
 from lakemirror.formats.iceberg.path_free import PathFree
+from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
 MAX_METADATA_BYTES = 1 << 28
@@ -35,25 +39,32 @@ Json = dict[str, Any]
 
 
 def parse(data: bytes, uri: str) -> Json:
-    """The metadata as JSON, unpacked if it is gzip'ed; any damage is an error that names the file."""
+    """The metadata as JSON, unpacked if it is gzip'ed; any damage is an error that names the file.
+
+    All that this library looks at has the type that it must have.
+    """
     try:
         if data[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(MAX_METADATA_BYTES + 1)
         if len(data) > MAX_METADATA_BYTES:
             raise ValueError(f"more than {MAX_METADATA_BYTES} bytes")
-        metadata = json.loads(data)
-    except (ValueError, EOFError, OSError, RecursionError) as err:
+        metadata = bounded_json.loads(data)
+    except (ValueError, EOFError, OSError, zlib.error) as err:
         raise PermanentError("read metadata", uri, f"not readable ({err})", "the file is damaged") from err
     if not isinstance(metadata, dict) or "format-version" not in metadata or "view-uuid" in metadata:
         raise PermanentError("read metadata", uri, "not Iceberg table metadata", "the catalog points at a wrong file")
+    try:
+        metadata_shape.check(metadata)
+    except Malformed as err:
+        raise PermanentError("read metadata", uri, f"not whole ({err})", "the file is damaged") from err
     return metadata
 
 
 def refuse_unsupported(metadata: Json, subject: str, *, accepts_v1: bool = True) -> None:
     """Stop, by name, at whatever this version cannot mirror exactly."""
     version = metadata["format-version"]
-    if version not in (1, 2, 3):
+    if type(version) is not int or version not in (1, 2, 3):
         raise UnsupportedError("detect", subject, f"format version {version!r} is not supported", "want 1, 2 or 3")
     if version == 1 and not accepts_v1:
         hint = "upgrade the table to v2 on the source"
@@ -112,6 +123,19 @@ def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str,
     ]
 
 
+def paths(metadata: Json) -> Iterator[str]:
+    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error."""
+    try:
+        yield metadata["location"]
+        yield from (snapshot["manifest-list"] for snapshot in metadata.get("snapshots") or ())
+    except KeyError as err:
+        raise PermanentError("read metadata", "table metadata", f"it has no {err.args[0]}", "it is damaged") from err
+    yield from (entry["statistics-path"] for section in _STATISTICS for entry in metadata.get(section) or ())
+    yield from (entry["metadata-file"] for entry in metadata.get("metadata-log") or ())
+    properties = metadata.get("properties") or {}
+    yield from (properties[key] for key in PATH_PROPERTIES if key in properties)
+
+
 def at(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
@@ -142,7 +166,7 @@ def for_mirror(
     mirror["location"] = location
     mirror["current-snapshot-id"] = -1 if head is None else head
     mirror["snapshots"] = [
-        free.entry(snapshot, "manifest-list", f"snapshot {snapshot['snapshot-id']}")
+        free.entry(_with_list(snapshot), "manifest-list", f"snapshot {snapshot['snapshot-id']}")
         for snapshot in source.get("snapshots") or ()
         if snapshot["snapshot-id"] in kept
     ]
@@ -153,7 +177,7 @@ def for_mirror(
         if section in source:
             mirror[section] = [
                 free.entry(entry, "statistics-path", f"{section} of snapshot {entry['snapshot-id']}")
-                for entry in source[section]
+                for entry in source[section] or ()
                 if entry["snapshot-id"] in kept
             ]
     mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, free)
@@ -161,6 +185,17 @@ def for_mirror(
     return MirrorMetadata(
         data, f"{version:05d}-{uuid.uuid5(_NAMESPACE, data.decode())}.metadata.json", tuple(free.left_out)
     )
+
+
+def _with_list(snapshot: Json) -> Json:
+    if "manifest-list" not in snapshot:
+        raise UnsupportedError(
+            "write metadata",
+            f"snapshot {snapshot['snapshot-id']}",
+            "it has no manifest list",
+            "rewrite it on the source",
+        )
+    return snapshot
 
 
 def _refs(source: Json, head: int | None, kept: set[int]) -> Json:

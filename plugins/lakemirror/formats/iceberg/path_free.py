@@ -9,18 +9,33 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lakemirror.errors import shown
 from lakemirror.formats.iceberg.avro_values import Malformed
+from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
+MAX_TOLD = 100
+_MAX_WHERE = 200
 _DEFAULTS = ("initial-default", "write-default")
 
 
 class PathFree:
-    """Makes parts of the metadata free of source paths; `left_out` says in words what was lost."""
+    """Makes parts of the metadata free of source paths; `left_out` says in words what was lost, and how much more."""
 
     def __init__(self, paths: PrefixMap) -> None:
         self._paths = paths
-        self.left_out: list[str] = []
+        self._told: list[str] = []
+        self._more = 0
+
+    @property
+    def left_out(self) -> list[str]:
+        return [*self._told, *([f"{self._more} more texts that hold a source path"] if self._more else [])]
+
+    def _leave_out(self, what: str) -> None:
+        if len(self._told) < MAX_TOLD:
+            self._told.append(f"{shown(what, _MAX_WHERE)}: it holds a source path")
+        else:
+            self._more += 1
 
     def entry(self, entry: dict[str, Any], path_key: str, where: str) -> dict[str, Any]:
         """An entry whose own path is a file of the mirror too, and is mapped."""
@@ -36,7 +51,7 @@ class PathFree:
         kept = {}
         for key, value in part.items():
             if key == "doc" and isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"comment of column {part.get('name')}: it holds a source path")
+                self._leave_out(f"comment of column {str(part.get('name'))[:_MAX_WHERE]}")
             else:
                 kept[key] = value if key in _DEFAULTS else self.structure(value)
         return kept
@@ -44,9 +59,11 @@ class PathFree:
     def fields(self, part: dict[str, Any], where: str = "") -> dict[str, Any]:
         kept = {}
         for key, value in part.items():
-            what = f"{where} {key}".lstrip()
-            if isinstance(value, str) and self._paths.mentions_source(value):
-                self.left_out.append(f"{what}: it holds a source path")
+            what = f"{where} {key[:_MAX_WHERE]}".lstrip()[:_MAX_WHERE]
+            if self._paths.mentions_source(key):
+                self._leave_out(f"a name in {where}" if where else "a name")
+            elif isinstance(value, str) and self._paths.mentions_source(value):
+                self._leave_out(what)
             else:
                 kept[key] = self._part(value, what)
         return kept
@@ -59,22 +76,37 @@ class PathFree:
         kept = []
         for one in value:
             if isinstance(one, str) and self._paths.mentions_source(one):
-                self.left_out.append(f"{where}: it holds a source path")
+                self._leave_out(where)
             else:
                 kept.append(self._part(one, where))
         return kept
 
 
-def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str, bytes] | None:
-    """A manifest's header entries without comments that name the source; None if there are none such.
+_SCHEMAS = ("schema", "iceberg.schema", "avro.schema")
 
-    Writers keep the table's schema there, with the comments of its columns.
+
+def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str, bytes] | None:
+    """A file's own key-values without what names the source; None if nothing does.
+
+    Writers keep the table's schema there, with the comments of its columns. Of a schema only comments are left out:
+    names and defaults are data.
     """
-    schema = metadata.get("schema", b"")
-    if not paths.mentions_source(schema.decode(errors="replace")):
-        return None
+    changed: dict[str, bytes | None] = {}
+    for key, value in metadata.items():
+        text = value.decode(errors="replace")
+        if key in _SCHEMAS and '"doc"' in text:
+            changed[key] = _schema_text(key, value, paths)
+        elif key not in _SCHEMAS and paths.mentions_source(text):
+            changed[key] = None
+    entries = {key: changed.get(key, value) for key, value in metadata.items()}
+    kept = {key: value for key, value in entries.items() if value is not None}
+    return None if kept == metadata else kept
+
+
+def _schema_text(key: str, schema: bytes, paths: PrefixMap) -> bytes:
+    free = PathFree(paths)
     try:
-        cleaned = PathFree(paths).structure(json.loads(schema))
-    except (ValueError, RecursionError) as err:
-        raise Malformed(f"the schema in its header is not readable ({err})") from err
-    return {**metadata, "schema": json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()}
+        cleaned = free.structure(bounded_json.loads(schema))
+    except ValueError as err:
+        raise Malformed(f"{key} in its header is not readable ({err})") from err
+    return json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode() if free.left_out else schema

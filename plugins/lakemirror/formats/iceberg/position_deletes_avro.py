@@ -16,8 +16,10 @@ from lakemirror.formats.iceberg import avro, compression
 from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
+from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
+MAX_ROWS = 1 << 24
 MAX_SORTED_ROWS = 1 << 22
 _CRC_BYTES = 4  # after each block of snappy: CRC-32 of the plain bytes
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # Malformed is a ValueError
@@ -32,7 +34,7 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         blocks = [*_mapped_blocks(file, mapped, uri)]
         if mapped.must_sort:
             blocks = _sorted(file, blocks, uri)
-        return mapped.rewritten(_assemble(file, blocks), uri)
+        return mapped.rewritten(_assemble(file, _header(file, paths), blocks), uri)
     except _DAMAGED as err:
         raise damaged(uri, f"not a readable Avro file ({err})") from err
 
@@ -101,22 +103,33 @@ def _pack(codec: str, plain: bytes) -> bytes:
     return packed + zlib.crc32(plain).to_bytes(_CRC_BYTES, "big") if codec == "snappy" else packed
 
 
-def _assemble(file: _Opened, blocks: list[avro.Block]) -> bytes:
-    if file.codec is None:
-        return avro.assemble(file.file, blocks)
+def _header(file: _Opened, paths: PrefixMap) -> bytes:
+    """The file's header, without comments and key-values that name the source."""
+    entries = header_entries(file.file.metadata, paths)
+    if entries is None:
+        return file.header
+    codec = {} if file.codec is None else {"avro.codec": file.codec.encode()}
+    return avro.encode_header({**entries, **codec}, file.file.sync)
+
+
+def _assemble(file: _Opened, header: bytes, blocks: list[avro.Block]) -> bytes:
     codec = file.codec
-    packed = avro.assemble(file.file, (avro.Block(block.count, _pack(codec, block.data)) for block in blocks))
-    return file.header + packed[len(file.file.header) :]
+    packed = blocks if codec is None else [avro.Block(block.count, _pack(codec, block.data)) for block in blocks]
+    return header + avro.assemble(file.file, packed)[len(file.file.header) :]
 
 
 def _mapped_blocks(file: _Opened, mapped: MappedPaths, uri: str) -> Iterator[avro.Block]:
     walker = _walker(file, uri)
+    rows = sum(block.count for block in file.blocks)
+    if rows > MAX_ROWS:
+        raise UnsupportedError("read position deletes", uri, f"{rows} rows", f"want {MAX_ROWS} or fewer")
     for block in file.blocks:
-        edits = [
-            (path.start, path.end, write_bytes(mapped.map(path.value, uri).encode()))
-            for path in (record[DELETE_FILE_PATH] for record in walker.walk(block.data, block.count))
-        ]
-        yield avro.Block(block.count, splice(block.data, edits))
+        parts = []
+        for part in walker.ranges(block.data, block.count):
+            paths = (record[DELETE_FILE_PATH] for record in part.records())
+            edits = [(path.start, path.end, write_bytes(mapped.map(path.value, uri).encode())) for path in paths]
+            parts.append(splice(part.data, edits))
+        yield avro.Block(block.count, b"".join(parts))
 
 
 def _walker(file: _Opened, uri: str) -> Walker:

@@ -20,6 +20,7 @@ from lakemirror.formats.iceberg.orc.container import OrcFile, Stream, Stripe
 from lakemirror.formats.iceberg.orc.wire import Message
 from lakemirror.model.paths import PrefixMap
 
+MAX_ROWS = 1 << 26  # of one stripe
 MAX_PATHS = 1 << 22  # of one stripe: entries of its dictionary, or rows if it has none
 _PRESENT, _DATA, _LENGTH, _DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTERS = 0, 1, 2, 3, 6, (7, 8)
 _DIRECT_V2, _DICTIONARY_V2 = 2, 3
@@ -119,6 +120,10 @@ class _PathColumn:
 
     def paths(self) -> list[str]:
         """The texts that the stripe holds: of its dictionary, or else of every row."""
+        if self.stripe.rows > MAX_ROWS:
+            raise UnsupportedError(
+                "read position deletes", self.uri, f"a stripe of {self.stripe.rows} rows", f"want {MAX_ROWS} or fewer"
+            )
         if self._stream(_PRESENT) is not None and not rle.is_all_set(self._unpacked(_PRESENT), self.stripe.rows):
             raise damaged(self.uri, "a row has no path")
         count = self._encoding.number(_DICTIONARY_SIZE) if self._has_dictionary else self.stripe.rows

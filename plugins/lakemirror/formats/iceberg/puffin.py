@@ -19,10 +19,13 @@ from lakemirror.formats.iceberg import roaring
 from lakemirror.formats.iceberg.avro_walk import Malformed
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
+from lakemirror.formats.iceberg.path_free import PathFree
+from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
 MAGIC = b"PFA1"
 MAX_FOOTER_BYTES = 64 << 20  # of JSON: room for some 200,000 deletion vectors
+MAX_FOOTER_VALUES = 1 << 22
 DELETION_VECTOR = "deletion-vector-v1"
 THETA_SKETCH = "apache-datasketches-theta-v1"
 REFERENCED_DATA_FILE, CARDINALITY = "referenced-data-file", "cardinality"
@@ -66,12 +69,15 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
 def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
     blobs: list[Json] = []
     vectors: list[DeletionVector] = []
+    free = PathFree(paths)
     for blob in file.blobs:
         if blob["type"] == DELETION_VECTOR:
             vector = _checked_vector(file.body, blob)
             target = paths.map(vector.referenced_data_file)
             vectors.append(replace(vector, referenced_data_file=target))
-            blob = {**blob, "properties": {**blob["properties"], REFERENCED_DATA_FILE: target}}
+            # without the path first, then with it: the order of the properties stays
+            kept = free.fields({**blob["properties"], REFERENCED_DATA_FILE: ""})
+            blob = {**blob, "properties": {**kept, REFERENCED_DATA_FILE: target}}
         elif blob["type"] != THETA_SKETCH:
             raise UnsupportedError(
                 "rewrite deletes", uri, f"unknown blob type {blob['type']!r}", f"want {DELETION_VECTOR}"
@@ -86,7 +92,8 @@ def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise PermanentError(
             "rewrite deletes", uri, "two deletion vectors are for one data file", "the source's file is damaged"
         )
-    body = assemble(file, {**file.footer, "blobs": blobs})
+    rest = free.fields({**file.footer, "blobs": []})
+    body = assemble(file, {**rest, "blobs": blobs})
     facts = DeleteFileFacts(len(body), min(targets).encode(), max(targets).encode(), frozenset(vectors))
     return RewrittenDeletes(body, facts)
 
@@ -126,7 +133,7 @@ def _parse(data: bytes, uri: str) -> PuffinFile:
         raise Malformed(f"a footer of {size} bytes does not fit")
     if data[body_end : body_end + len(MAGIC)] != MAGIC:
         raise Malformed("no Puffin magic before the footer")
-    footer = json.loads(data[payload_end - size : payload_end], object_pairs_hook=_object)
+    footer = bounded_json.loads(data[payload_end - size : payload_end], max_values=MAX_FOOTER_VALUES, pairs=_object)
     blobs = footer.get("blobs") if isinstance(footer, dict) else None
     if not isinstance(blobs, list):
         raise Malformed("the footer has no list of blobs")
@@ -138,7 +145,7 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> Json:
     found: Json = {}
     for key, value in pairs:
         if key in found:
-            raise Malformed(f"the footer has {key!r} twice in one object")
+            raise Malformed(f"the footer has {key[:100]!r} twice in one object")
         found[key] = value
     return found
 
@@ -175,7 +182,9 @@ def _checked_vector(body: bytes, blob: Json) -> DeletionVector:
     offset, length = _number(blob, "offset"), _number(blob, "length")
     count = _count(body[offset : offset + length])
     if claimed != str(count):
-        raise Malformed(f"the deletion vector of {path} has another cardinality (want {claimed[:20]}, got {count})")
+        raise Malformed(
+            f"the deletion vector of {path[:1000]} has another cardinality (want {claimed[:20]}, got {count})"
+        )
     return DeletionVector(path, offset, length, count)
 
 

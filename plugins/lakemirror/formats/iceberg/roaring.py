@@ -57,11 +57,11 @@ def _count_32(reader: _Reader) -> int:
     (cookie,) = reader.unpack("<I")
     if cookie & 0xFFFF == _COOKIE:
         size = (cookie >> 16) + 1
-        flags = int.from_bytes(reader.take((size + 7) // 8), "little")
+        flags = reader.take((size + 7) // 8)
         has_offsets = size >= _FEW
     elif cookie == _COOKIE_WITHOUT_RUNS:
         (size,) = reader.unpack("<I")
-        flags, has_offsets = 0, True
+        flags, has_offsets = b"", True
     else:
         raise Malformed(f"a bitmap starts with {cookie}, which is no roaring cookie")
     if size > _MAX_CONTAINERS:
@@ -74,7 +74,7 @@ def _count_32(reader: _Reader) -> int:
     for number, count in enumerate(counts):
         if offsets is not None and offsets[number] != reader.at - start:
             raise Malformed("a container is not where the table of offsets says")
-        if _count_container(reader, count, is_run=bool(flags >> number & 1)) != count:
+        if _count_container(reader, count, is_run=bool(flags and flags[number >> 3] >> (number & 7) & 1)) != count:
             raise Malformed(f"a container does not hold the {count} values that its header says")
     return sum(counts)
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lakemirror.storage.port import CHUNK_BYTES, CREATE, Blob, Condition, ObjectInfo, ObjectStore, Written
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    MAX_GET_BYTES,
+    Blob,
+    Condition,
+    ObjectInfo,
+    ObjectStore,
+    Written,
+)
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 
@@ -24,9 +33,9 @@ class CountingStore(ForwardingStore):
         with self._lock:
             return dict(self._counts)
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         self._count("get")
-        return super().get(uri, byte_range=byte_range)
+        return super().get(uri, byte_range=byte_range, max_bytes=max_bytes)
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         self._count("get")

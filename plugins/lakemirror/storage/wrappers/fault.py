@@ -14,7 +14,16 @@ from enum import Enum
 from typing import Final, Literal
 
 from lakemirror.errors import TransientError
-from lakemirror.storage.port import CHUNK_BYTES, CREATE, Blob, Condition, ObjectInfo, ObjectStore, Written
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    MAX_GET_BYTES,
+    Blob,
+    Condition,
+    ObjectInfo,
+    ObjectStore,
+    Written,
+)
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 Verb = Literal["get", "stream", "put", "head", "list", "delete", "copy", "*"]
@@ -70,9 +79,9 @@ class FaultyStore(ForwardingStore):
         self._sleep = sleep
         self._listings: dict[str, list[ObjectInfo]] = {}
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         with self._meeting("get", uri):
-            return self._inner.get(uri, byte_range=byte_range)
+            return self._inner.get(uri, byte_range=byte_range, max_bytes=max_bytes)
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         with self._meeting("stream", uri) as due:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from lakemirror.storage.port import CHUNK_BYTES, CREATE, Blob, Condition, ObjectInfo, ObjectStore, Written
+from lakemirror.storage.port import (
+    CHUNK_BYTES,
+    CREATE,
+    MAX_GET_BYTES,
+    Blob,
+    Condition,
+    ObjectInfo,
+    ObjectStore,
+    Written,
+)
 
 
 class ForwardingStore:
@@ -15,8 +24,8 @@ class ForwardingStore:
         self._inner = inner
         self._lock = threading.Lock()
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
-        return self._inner.get(uri, byte_range=byte_range)
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
+        return self._inner.get(uri, byte_range=byte_range, max_bytes=max_bytes)
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         return self._inner.stream(uri, chunk_bytes=chunk_bytes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from lakemirror.storage.port import Blob, ObjectStore
+from lakemirror.storage.port import MAX_GET_BYTES, Blob, ObjectStore, within
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -22,14 +22,14 @@ class ReadOnceStore(ForwardingStore):
         self._kept: OrderedDict[str, Blob] = OrderedDict()
         self._size_bytes = 0
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         if byte_range is not None:
-            return super().get(uri, byte_range=byte_range)
+            return super().get(uri, byte_range=byte_range, max_bytes=max_bytes)
         with self._lock:
             if uri in self._kept:
                 self._kept.move_to_end(uri)
-                return self._kept[uri]
-        blob = super().get(uri)
+                return within(self._kept[uri], uri, max_bytes)
+        blob = super().get(uri, max_bytes=max_bytes)
         with self._lock:
             if uri not in self._kept:
                 self._kept[uri] = blob

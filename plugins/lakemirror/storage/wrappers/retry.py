@@ -25,6 +25,7 @@ from lakemirror.storage.checksum import Tally, checksum_of
 from lakemirror.storage.port import (
     CHUNK_BYTES,
     CREATE,
+    MAX_GET_BYTES,
     Blob,
     Condition,
     ConditionFailed,
@@ -64,8 +65,8 @@ class RetryingStore(ForwardingStore):
         self._sleep = sleep
         self._random = random
 
-    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None) -> Blob:
-        return self._tried(lambda: self._inner.get(uri, byte_range=byte_range))
+    def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
+        return self._tried(lambda: self._inner.get(uri, byte_range=byte_range, max_bytes=max_bytes))
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         return self._tried(lambda: _started(self._inner.stream(uri, chunk_bytes=chunk_bytes)))

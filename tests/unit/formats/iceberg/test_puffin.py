@@ -125,7 +125,7 @@ BODY = bitmap([1, 2])
         (b"PFA1" + footer({"blobs": []}, size=5), "no Puffin magic before"),
         (b"PFA1" + footer(b"{"), "Expecting"),
         (b"PFA1" + footer(b"\xff"), "decode"),
-        (b"PFA1" + footer(b"[" * 100_000), "recursion"),
+        (b"PFA1" + footer(b"[" * 100_000), "nested deeper"),
         (b"PFA1" + footer(b'{"blobs": [], "n": ' + b"9" * 5000 + b"}"), "digits"),
         (b"PFA1" + footer(b'{"blobs": [], "blobs": []}'), "'blobs' twice"),
         (b"PFA1" + footer([]), "no list of blobs"),
@@ -151,8 +151,8 @@ BODY = bitmap([1, 2])
         (made([(BLOB, ONE[:-1] + b"\0")]), "CRC-32"),
         (made([(BLOB, ONE[:-5] + b"\x09" + ONE[-4:])]), "CRC-32"),
         (made([(BLOB, vector(BODY[:-1]))]), "a bitmap is cut"),
-        (made([({**BLOB, "note": "\ud800"}, ONE)]), "surrogates"),
-        (made([({**BLOB, "note": float("inf")}, ONE)]), "not JSON compliant"),
+        (made([({**BLOB, "note": "\ud800"}, ONE)]), "not valid Unicode"),
+        (made([({**BLOB, "note": float("inf")}, ONE)]), "not a number of JSON"),
     ],
 )
 def test_damage_is_named(data: bytes, words: str) -> None:

@@ -19,6 +19,8 @@ MAX_TAIL_BYTES = 16 << 20  # of a footer, the stripe statistics or a row index, 
 MAX_STREAM_BYTES = 256 << 20  # of one stream, unpacked; writers end a stripe long before
 _CODECS: dict[int, compression.Codec | None] = {0: None, 1: "deflate", 2: "snappy", 4: "lz4", 5: "zstd"}
 _CODEC_NAMES = {3: "LZO", 6: "Brotli"}
+MAX_STREAMS = 1 << 20  # and encodings, of all stripes
+_MAX_CHUNKS = 1 << 20  # of one stream
 _CHUNK_HEADER_BYTES = 3
 _MAX_CHUNK_BYTES = 256 << 10
 _MAX_BLOCK_BYTES = (1 << 23) - 1
@@ -75,13 +77,14 @@ class Packing:
             if len(data) > room:
                 raise Malformed(f"a stream has more than {room} bytes")
             return data
-        parts, at = [], 0
+        parts: list[bytes] = []
+        at = 0
         while at < len(data):
             header = int.from_bytes(data[at : at + _CHUNK_HEADER_BYTES], "little")
             at += _CHUNK_HEADER_BYTES
             size, is_plain = header >> 1, header & 1
-            if size > len(data) - at:
-                raise Malformed("a chunk is cut")
+            if not 0 < size <= len(data) - at or len(parts) >= _MAX_CHUNKS:
+                raise Malformed("a chunk is empty or cut, or there are too many")
             chunk = data[at : at + size]
             parts.append(chunk if is_plain else compression.unpack(self.codec, chunk, self.block_bytes))
             at += size
@@ -165,7 +168,7 @@ def _packing(postscript: Message, uri: str) -> Packing:
 
 
 def _stripes(body: bytes, footer: Message, packing: Packing, uri: str) -> Iterator[Stripe]:
-    free = len(MAGIC)
+    free, left = len(MAGIC), MAX_STREAMS
     for info in footer.messages(FOOTER_STRIPES):
         start = info.number(STRIPE_OFFSET)
         index_end = start + info.number(STRIPE_INDEX_LENGTH)
@@ -175,6 +178,9 @@ def _stripes(body: bytes, footer: Message, packing: Packing, uri: str) -> Iterat
             raise Malformed(f"a stripe at {start} does not fit, or overlaps another")
         free = end
         stripe_footer = packing.message(body[data_end:end])
+        left -= len(stripe_footer.fields)
+        if left < 0:
+            raise Malformed(f"more than {MAX_STREAMS} streams")
         if stripe_footer.has(STRIPE_ENCRYPTION):
             raise UnsupportedError("read orc", uri, "a stripe is encrypted", "encrypted tables are not mirrored")
         streams, at = [], start

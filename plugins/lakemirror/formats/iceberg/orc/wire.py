@@ -12,6 +12,7 @@ from lakemirror.formats.iceberg.avro_walk import Malformed
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MAX_NUMBER = 1 << 64
+MAX_FIELDS = 1 << 17  # of one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ def parse(data: bytes) -> Message:
     fields: list[tuple[int, int, int | bytes]] = []
     at = 0
     while at < len(data):
+        if len(fields) >= MAX_FIELDS:
+            raise Malformed(f"a message of more than {MAX_FIELDS} fields")
         key, at = read_varint(data, at)
         field, wire = key >> 3, key & 7
         if wire == _VARINT:

@@ -32,7 +32,7 @@ def test_read_tells_what_the_list_says() -> None:
 def test_old_lists_leave_counts_and_content_out() -> None:
     fields = [field for field in list_schema()["fields"] if field["name"] in ("manifest_path", "manifest_length")]
     data = container({**list_schema(), "fields": fields}, [ENTRIES])
-    assert read(data, URI)[1] == ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, False, None, None)
+    assert read(data, URI)[1] == ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, False, None, None, None)
 
 
 def test_an_empty_list_is_empty() -> None:

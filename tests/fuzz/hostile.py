@@ -21,10 +21,21 @@ MILLION = 1_000_000
 HOME = f"{seeds.PLACE}/v2"
 MARKER = f"{ROOT}/_ready/v1.ready.json"
 Make = Callable[[], Case]
+_QUICK = (
+    *("empty lists", "deep lists", "deep objects", "deletes in zstd", "deletes in ORC of empty chunks"),
+    *("list that claims 2^62", "manifest that claims 2^62", "header that claims 2^62", "types that double"),
+    *("schema that is deep", "schema that is deep and whole", "schema of 60,000 fields", "puffin of run containers"),
+)
 
 
 def names() -> list[str]:
     return sorted(_all())
+
+
+def quick_names() -> list[str]:
+    """Those that take no second: a part of every test run."""
+    slow = {name for name, _ in (*_metadata(), *_files())} - {*_QUICK}
+    return [name for name in names() if name not in slow]
 
 
 def case(name: str) -> Case:

@@ -64,12 +64,15 @@ def mutated(seed: int, count: int | None = None) -> Iterable[Job]:
     return ({"seed": seed, "index": index} for index in numbers)
 
 
-def fuzz(jobs: Iterable[Job], limits: Limits, *, until: float | None = None, children: int | None = None) -> Tally:
+def fuzz(jobs: Iterable[Job], limits: Limits, *, seconds: float | None = None, children: int | None = None) -> Tally:
     tally = Tally()
-    pool.run(jobs, children or min(2, os.cpu_count() or 1), limits, tally.add, until)
+    pool.run(jobs, children or min(2, os.cpu_count() or 1), limits, tally.add, seconds)
     for job, _ in tally.findings.values():
+        case = worker.case_of(job)
+        if isinstance(case, worker.Probe):
+            continue
         name = "-".join(str(value) for value in job.values()).replace(" ", "_").replace("/", "_")
-        saved.save(worker.case_of(job), FOUND / f"{name}.json")
+        saved.save(case, FOUND / f"{name}.json")
     return tally
 
 
@@ -106,16 +109,16 @@ def main() -> int:
     if one is not None:
         return _show(worker.case_of(one), shrinks=args.shrink)
     print(f"seed {args.seed}", flush=True)
-    until = time.monotonic() + args.minutes * 60
+    start = time.monotonic()
     by_hand = fuzz(({"hostile": name} for name in hostile.names()), HOSTILE_LIMITS)
     print(f"made by hand: {by_hand.summary()}", flush=True)
-    tally = fuzz(mutated(args.seed), Limits(), until=max(until, time.monotonic() + 10))
+    tally = fuzz(mutated(args.seed), Limits(), seconds=max(10, start + args.minutes * 60 - time.monotonic()))
     print(f"mutated: {tally.summary()}")
     return 1 if by_hand.findings or tally.findings else 0
 
 
-def _show(case: Case, *, shrinks: bool) -> int:
-    if shrinks:
+def _show(case: Case | worker.Probe, *, shrinks: bool) -> int:
+    if shrinks and isinstance(case, Case):
         case = shrink(case)
         saved.save(case, FOUND / "shrunk.json")
         print(f"{len(case.data)} bytes, kept in {FOUND / 'shrunk.json'}: {case.data[:2000]!r}")

@@ -44,7 +44,7 @@ def test_what_is_not(text: str, says: str) -> None:
 @pytest.mark.parametrize("data", [b'"\xff"', b'"\xed\xa0\x80"', '"x"'.encode("utf-16"), '{"a":1}'.encode("utf-32")])
 def test_bytes_that_are_no_text(data: bytes) -> None:
     """Python's own reader takes half surrogate pairs, and UTF-16 and UTF-32 by guessing."""
-    with pytest.raises(ValueError, match="decode|Expecting"):
+    with pytest.raises(ValueError, match=r"decode|Expecting"):
         bounded_json.loads(data)
 
 

@@ -59,8 +59,9 @@ bench: setup ## measure speed and count requests
 fuzz: setup ## a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--blocks N --seed N"
 	@$(IN_VENV) $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 
-soak: ## long run under load (not part of this version)
-	@echo "make soak is not part of this version: it will run the mirror for hours on the services profile." >&2; exit 2
+soak: setup ## random histories with new seeds until the time is over; HOURS=1 or MINUTES=10
+	@scripts/fetch_jars.sh
+	@$(IN_VENV) $(BIN)/python -m tests.histories.soak $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),1))
 
 fixtures: ## tables written by other engines (not part of this version)
 	@echo "make fixtures is not part of this version: it will write the test tables of other engines and formats." >&2; exit 2

@@ -1,8 +1,9 @@
-"""What tests of several folders share: the judge, and what to do when this machine cannot run it."""
+"""What tests of several folders share: the judge, what to do when this machine cannot run it, seeds of histories."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,35 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.judge import Judge
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--history-seed", type=int, help="repeat the random histories of this seed")
+    parser.addoption("--history-steps", type=int, help="so many steps in each Spark history")
+    parser.addoption("--history-skip", default="", help="steps of a Spark history to leave out, as 3,5,8-12")
+
+
+@pytest.fixture
+def history_seed(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> int:
+    """A new one in every run, unless one is asked for; said aloud, because nothing else repeats a history."""
+    asked = request.config.getoption("--history-seed")
+    chosen = time.time_ns() % 2**31 if asked is None else int(asked)
+    with capsys.disabled():
+        print(f"\n{request.node.name}: --history-seed={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def history_steps(request: pytest.FixtureRequest) -> int | None:
+    asked = request.config.getoption("--history-steps")
+    return None if asked is None else int(asked)
+
+
+@pytest.fixture
+def history_skip(request: pytest.FixtureRequest) -> frozenset[int]:
+    """The steps that `--history-skip` leaves out."""
+    parts = [part.split("-") for part in request.config.getoption("--history-skip").split(",") if part]
+    return frozenset(number for part in parts for number in range(int(part[0]), int(part[-1]) + 1))
 
 
 @pytest.fixture(scope="session")

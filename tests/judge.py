@@ -120,12 +120,18 @@ class Judge:
         return found
 
     def differences(
-        self, source: TableOf, *mirrors: TableOf, is_deep: bool = True, by_duckdb: bool = True
+        self,
+        source: TableOf,
+        *mirrors: TableOf,
+        is_deep: bool = True,
+        by_duckdb: bool = True,
+        roots: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Everything in which a mirror is not the source, in words; empty if they agree.
 
-        Deep also looks at every snapshot that the mirrors retain, and at all that the metadata says of files;
-        otherwise it is rows of the head, branches, tags, and the live files.
+        `roots` are places besides the table's location that hold files of it, each with its folder below the mirror
+        table's location. Deep also looks at every snapshot that the mirrors retain, and at all that the metadata says
+        of files; otherwise it is rows of the head, branches, tags, and the live files.
         """
         ours = self.metadata(source)
         theirs = {mirror: self.metadata(mirror) for mirror in mirrors}
@@ -137,11 +143,13 @@ class Judge:
             said.setdefault((name, what), []).append(row)
         found = []
         for mirror, metadata in theirs.items():
-            roots = {plain(ours["location"]): plain(metadata["location"])}
-            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, roots)]
+            home = plain(metadata["location"])
+            places = {plain(place): f"{home}/{folder}" for place, folder in (roots or {}).items()}
+            places[plain(ours["location"])] = home
+            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, places)]
             for what in views[mirror]:
                 ours_say, theirs_say = (said.get((table.sql, what), []) for table in (source, mirror))
-                found += [f"{mirror.sql}: {what}: {one}" for one in differing_rows(what, ours_say, theirs_say, roots)]
+                found += [f"{mirror.sql}: {what}: {one}" for one in differing_rows(what, ours_say, theirs_say, places)]
             if by_duckdb and _has_snapshot(metadata):
                 want = (len(said.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
                 got = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dev.lake import Lake
@@ -38,6 +39,7 @@ class History:
     name: str = "db.t"
     steps: int = 0
     by_duckdb: bool = True  # whether the second judge can read the source's own files
+    roots: Mapping[str, str] = field(default_factory=dict)  # further places of the source, and their mirror folders
 
     @property
     def table(self) -> TableOf:
@@ -46,6 +48,11 @@ class History:
     @property
     def t(self) -> str:
         return self.table.sql
+
+    def add_roots(self, **roots: str) -> None:
+        """Further places of the source, by name; known to every mirror from now on."""
+        self.lanes = {lane: replace(one, roots={**one.roots, **roots}).write() for lane, one in self.lanes.items()}
+        self.roots = {**self.roots, **{place: f"_roots/{name}" for name, place in roots.items()}}
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
@@ -74,10 +81,14 @@ class History:
     def check(self, step: str, *, is_deep: bool = False) -> None:
         """Mirror what is there now and hear the judge."""
         self.steps += 1
-        due = list(self.lanes) if is_deep or self.steps % 2 == 0 else ["task"]
+        self.check_lanes(step, list(self.lanes) if is_deep or self.steps % 2 == 0 else ["task"], is_deep=is_deep)
+
+    def check_lanes(self, step: str, due: Sequence[str], *, is_deep: bool = False) -> None:
         results = {lane: self.lanes[lane].sync(self.name) for lane in due}
         mirrors = [self.lanes[lane].theirs(self.name) for lane in due]
-        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep, by_duckdb=self.by_duckdb)
+        found = self.judge.differences(
+            self.table, *mirrors, is_deep=is_deep, by_duckdb=self.by_duckdb, roots=self.roots
+        )
         reports = [result.report() for result in results.values()]
         assert found == [], "\n".join([f"after {step}: {reports}", *found])
 
@@ -90,8 +101,8 @@ class History:
                 assert traces == [], f"after {step}: paths of the source in {traces}"
 
 
-def start_history(judge: Judge, folder: Path) -> History:
-    """A source without tables, and a mirror for each lane."""
+def start_history(judge: Judge, folder: Path, roots: Mapping[str, str] | None = None) -> History:
+    """A source without tables, and a mirror for each lane; `roots` are further places of its files, by name."""
     number = next(_NUMBERS)
     source = judge.open_lake(f"onprem{number}", folder / "onprem")
     lanes = {}
@@ -102,6 +113,8 @@ def start_history(judge: Judge, folder: Path) -> History:
             judge.open_lake(f"cloud{number}{lane}", folder / lane),
             defaults={"small_change_files": small_change_files},
             engine=SparkEngine(judge.spark),
+            roots=roots or {},
         ).write()
     judge.spark.sql(f"CREATE NAMESPACE {source.name}.db")
-    return History(judge, source, lanes)
+    places = {place: f"_roots/{name}" for name, place in (roots or {}).items()}
+    return History(judge, source, lanes, roots=places)

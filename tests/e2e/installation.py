@@ -32,6 +32,7 @@ class Installation:
     spark: Mapping[str, Any] = field(default_factory=lambda: {"master": "local[2]"})
     engine: Engine | None = None
     mirror_conn_id: str | None = None
+    roots: Mapping[str, str] = field(default_factory=dict)  # further roots of the source by name
 
     def write(self) -> Installation:
         self.config.write_text(yaml.safe_dump(self._document()), encoding="utf-8")
@@ -55,9 +56,10 @@ class Installation:
         return self.mirror.folder / "warehouse" / TableRef.parse(name).folder
 
     def _document(self) -> dict[str, Any]:
-        source = {} if self.source is None else {"source": {"catalog": dict(self.source.properties)}}
+        roots = [{"name": name, "from": place} for name, place in self.roots.items()]
+        source = {} if self.source is None else {"catalog": dict(self.source.properties), "roots": roots}
         return {
-            **source,
+            **({"source": source} if source else {}),
             "mirror": {"catalog": self._mirror_catalog(), "location": self.mirror.properties["warehouse"]},
             "spark": dict(self.spark),
             "defaults": dict(self.defaults),

@@ -8,12 +8,12 @@ import pytest
 
 from tests.e2e.history import History
 
-PEAK_BYTES_PER_S = 60_000
+PEAK_BYTES_PER_S = 30_000
 
 
 @pytest.mark.parametrize("lane", ["task", "spark"])
 def test_all_tasks_of_a_run_share_the_line(history: History, lane: str) -> None:
-    """Eight files, one Spark task for each, two at a time: were each task to have the line, it would take no time."""
+    """Eight files, two cores: were each task to have the line for itself, it would take a few seconds at most."""
     history.create("id BIGINT, note STRING, part INT", partitioned_by="part")
     history.insert("SELECT id, repeat(uuid(), 4), CAST(id % 8 AS INT) FROM range(0, 8000)")
     installation = history.lanes[lane]

@@ -34,6 +34,7 @@ def test_deletion_vectors(history: History) -> None:
 def test_a_table_that_grows_up(history: History) -> None:
     """v1, then v2 with position deletes, then v3 with deletion vectors beside them."""
     t = history.t
+    history.by_duckdb = False  # refuses v1 manifests with entries that carry no sequence number, on the source too
     history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ, **{"format-version": "1"})
     history.insert(numbers(0, 60), numbers(60, 90))
     history.check("v1")

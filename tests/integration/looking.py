@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lakemirror.model.table import TableRef
+from tests import orc_files
 from tests.avro_bytes import block_bodies, header_of, records
 from tests.lake import ORDERS, Lake, path_of
 
@@ -58,16 +59,15 @@ def check_whole(lake: Lake, table: TableRef = ORDERS) -> Looked:
 
 def source_mentions(lake: Lake) -> list[str]:
     """Rewritten files of the mirror that hold a path of the source, in any layer of their encoding."""
-    needle = str(lake.warehouse)
-    found = []
-    for name, data in lake.mirror_objects().items():
-        parts = name.split("/")
-        is_ours = any(part.startswith("_") and part != "_roots" for part in parts)
-        if is_ours or not (name.endswith((".avro", ".json")) or "deletes" in name):
-            continue
-        if needle.encode() in data or needle in _decoded(name, data):
-            found.append(name)
-    return found
+    return [name for name, data in lake.mirror_objects().items() if mentions(name, data, str(lake.warehouse))]
+
+
+def mentions(name: str, data: bytes, needle: str) -> bool:
+    """True if a file that readers of the mirror open, and that could name a place, names this one."""
+    is_ours = any(part.startswith("_") and part not in ("_roots", "_maps") for part in name.split("/"))
+    if is_ours or not (name.endswith((".avro", ".json", ".puffin")) or "deletes" in name):
+        return False
+    return needle.encode() in data or needle in _decoded(name, data)
 
 
 def _decoded(name: str, data: bytes) -> str:
@@ -76,6 +76,10 @@ def _decoded(name: str, data: bytes) -> str:
         return f"{header_of(data)} {records(data)} {plain.decode(errors='replace')}"
     if name.endswith(".json"):
         return json.dumps(json.loads(data), ensure_ascii=False)
+    if name.endswith(".puffin"):
+        return ""  # their footers are plain text
+    if name.endswith(".orc"):
+        return str(orc_files.table_of(data).to_pylist())
     file = pq.ParquetFile(io.BytesIO(data))
     return f"{file.read().to_pylist()} {file.metadata.metadata} {file.metadata.to_dict()}"
 

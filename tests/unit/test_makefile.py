@@ -23,7 +23,7 @@ def test_help_names_every_target_once() -> None:
     assert len(listed) == len(set(listed))
 
 
-@pytest.mark.parametrize("target", ["soak", "fixtures", "up", "down"])
+@pytest.mark.parametrize("target", ["fixtures", "up", "down"])
 def test_what_is_not_there_yet_says_so_and_fails(target: str) -> None:
     answer = make(target)
 
@@ -31,7 +31,9 @@ def test_what_is_not_there_yet_says_so_and_fails(target: str) -> None:
     assert answer.stderr.startswith(f"make {target} is not part of this version: it will ")
 
 
-@pytest.mark.parametrize("target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "fuzz", "lock"])
+@pytest.mark.parametrize(
+    "target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "fuzz", "soak", "lock"]
+)
 def test_what_needs_the_environment_makes_it_first(target: str) -> None:
     steps = make("-n", target).stdout.splitlines()
 
@@ -51,6 +53,15 @@ def test_demo_passes_its_variables_on(words: tuple[str, ...], arguments: str) ->
     last = make("-n", "demo", *words).stdout.splitlines()[-1]
 
     assert " ".join(last.split("scripts/demo.py")[1].split()) == arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"), [((), "--hours 1"), (("HOURS=3",), "--hours 3"), (("MINUTES=8",), "--minutes 8")]
+)
+def test_soak_takes_hours_or_minutes(words: tuple[str, ...], arguments: str) -> None:
+    last = make("-n", "soak", *words).stdout.splitlines()[-1]
+
+    assert last.split("tests.histories.soak ")[1] == arguments
 
 
 def test_one_file_instead_of_all() -> None:

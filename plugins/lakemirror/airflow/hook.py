@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from lakemirror.errors import PermanentError, UsageError
+from lakemirror.errors import PermanentError, TransientError, UsageError
 
 if TYPE_CHECKING:
     from lakemirror.app import App
@@ -43,7 +43,10 @@ class LakemirrorHook(BaseHook):
             app.close()
 
     def resolve(self, conn_id: str) -> Connection:
-        """What Airflow knows under this id, hidden in its logs from now on; UsageError if it knows nothing."""
+        """What Airflow knows under this id, hidden in its logs from now on.
+
+        Airflow does not tell a connection that is not there from a backend that does not answer: that may pass.
+        """
         from lakemirror.config.connections import Connection
 
         refused: Exception
@@ -51,6 +54,10 @@ class LakemirrorHook(BaseHook):
             known = self.get_connection(conn_id)
         except PermissionError:
             refused = PermanentError("read connection", conn_id, "Airflow denies it to this task", "check its rights")
+        except AirflowNotFoundException:
+            refused = TransientError(
+                "read connection", conn_id, "Airflow does not know it, or cannot be asked now", "define it in Airflow"
+            )
         except (AirflowException, ValueError):  # what they say may hold the connection itself
             hint = "define it in Airflow, or check how it is written"
             refused = UsageError("read connection", conn_id, "Airflow cannot give this connection", hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from lakemirror.config.knobs import Knobs
 from lakemirror.config.locations import is_within
@@ -213,7 +213,8 @@ def _database(uri: str) -> tuple[str | None, ...]:
     except ValueError:
         return (uri,)
     backend = parts.scheme.partition("+")[0]
-    return backend, parts.hostname, str(port or _PORTS.get(backend)), parts.path
+    told = {name: value for name, value in parse_qsl(parts.query) if name in ("host", "port", "dbname", "options")}
+    return backend, parts.hostname, str(port or _PORTS.get(backend)), parts.path, *map(str, sorted(told.items()))
 
 
 _PORTS = {"postgresql": 5432}

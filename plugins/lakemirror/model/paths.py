@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lakemirror.errors import PermanentError
 from lakemirror.model.layout import CONTROL_FOLDERS
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
+_SLASHES = re.compile("/{2,}")
 
 
 def canonical(uri: str) -> str:
@@ -117,7 +118,11 @@ class PrefixMap:
 
     def mentions_source(self, text: str) -> bool:
         """True if a free text (a property value, say) names a root of the source, or anything in its bucket."""
-        return _mention((*(source for source, _ in self.rules), *self.private)).search(text) is not None
+        if "/" not in text and "%2" not in text:
+            return False
+        pattern = _mention((*(source for source, _ in self.rules), *self.private))
+        plain = _SLASHES.sub("/", unquote(text))
+        return pattern.search(text) is not None or pattern.search(plain) is not None
 
     @property
     def digest(self) -> str:
@@ -127,16 +132,21 @@ class PrefixMap:
 @lru_cache(maxsize=64)
 def _mention(places: tuple[str, ...]) -> re.Pattern[str]:
     spellings = {spelling for place in places for spelling in _spellings(place)}
-    named = "|".join(re.escape(spelling) for spelling in sorted(spellings))
+    named = "|".join(sorted(spellings))
     return re.compile(rf"(?:{named})(?![\w-]|\.\w)", re.IGNORECASE)  # not a longer name: wh is no part of wh2
 
 
 def _spellings(place: str) -> Iterable[str]:
-    """How a text may name a place: without a scheme on files, by any alias and by its bucket alone elsewhere."""
+    """Patterns for what a text may call a place: without a scheme on files, by any alias and its bucket elsewhere.
+
+    A path of files is whole from its root on: /mnt/lake is not /lake.
+    """
     if place.startswith("file:///"):
         path = place[len("file://") :]
-        return (path, quote(path))
+        return tuple(
+            rf"(?:(?<![\w/.~-])|(?<=file:)|(?<=file:/)|(?<=file://)){re.escape(one)}" for one in (path, quote(path))
+        )
     scheme, _, rest = place.partition("://")
     bucket = rest.partition("/")[0]
     aliases = (scheme, *(alias for alias, known in _ALIASES.items() if known == scheme))
-    return tuple(f"{alias}://{bucket}" for alias in aliases)
+    return tuple(rf"{re.escape(alias)}:/{{1,3}}{re.escape(bucket)}" for alias in aliases)

@@ -104,7 +104,7 @@ def publish(
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Marker:
     """Stage the marker, verify, and put the ready marker: from then on the version is the mirror's newest."""
-    marker = _marker(change, plan, assembled)
+    marker = marker_of(change, plan, assembled)
     data = bridge.stage(context.mirror, layout, marker, marker.to_bytes(created_at=now, producer=producer))
     on_stage("verify")
     verify_l0(context.mirror, change, plan, assembled, context.ledger_uri, sampling)
@@ -113,7 +113,7 @@ def publish(
     return marker
 
 
-def _marker(change: Change, plan: Plan, assembled: Assembled) -> Marker:
+def marker_of(change: Change, plan: Plan, assembled: Assembled) -> Marker:
     return Marker(
         table=str(change.table),
         version=change.version,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
+from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.copy import ledger_folder, read_items
 from lakemirror.replicate.delete_facts import DeleteFacts
@@ -133,9 +134,12 @@ class RewriteManifests:
 
         if manifests.is_small(length):
             return put_or_adopt(
-                stores.mirror, target, b"".join(new()), lambda left, right: avro.same_records(left, right, target)
+                stores.mirror,
+                target,
+                b"".join(new()),
+                lambda left, right: manifest.is_same(left, right, target, self.context.paths),
             )
-        return stream_or_adopt(stores.mirror, target, new)
+        return stream_or_adopt(stores.mirror, target, new, self.context.paths)
 
 
 def _offset(vector: DeletionVector) -> int:
@@ -177,14 +181,14 @@ def put_or_adopt(store: ObjectStore, uri: str, data: bytes, is_same: Callable[[b
         return Stored(tally.size_bytes, tally.crc32c)
 
 
-def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]]) -> Stored:
-    """The same for an Avro file that is too large to hold; `make` gives it in pieces, a second time if need be."""
+def stream_or_adopt(store: ObjectStore, uri: str, make: Callable[[], Iterator[bytes]], paths: PrefixMap) -> Stored:
+    """The same for a manifest that is too large to hold; `make` gives it in pieces, a second time if need be."""
     try:
         written = store.put(uri, make(), Create())
         return Stored(written.size_bytes, written.crc32c)
     except ConditionFailed as err:
         tally = Tally()
-        if not avro.same_records(tally.over(store.stream(uri)), make(), uri):
+        if not manifest.is_same(tally.over(store.stream(uri)), make(), uri, paths):
             raise _other_records(uri) from err
         return Stored(tally.size_bytes, tally.crc32c)
 

@@ -47,8 +47,8 @@ class Engine(Protocol):
 
     name: str
 
-    def processes(self, rows: int) -> int:
-        """How many processes work at once, at most, on so many rows; what is limited in each is limited in all."""
+    def narrow(self, most: int) -> tuple[Engine, int]:
+        """An engine that never works in more processes at once than the number beside it, which is `most` or less."""
 
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         """Apply a stage to each row; few rows in, few rows out."""
@@ -74,8 +74,8 @@ class LocalEngine:
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads
 
-    def processes(self, rows: int) -> int:
-        return 1
+    def narrow(self, most: int) -> tuple[Engine, int]:
+        return self, 1
 
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         parts = [rows.slice(position, 1).combine_chunks().to_batches() for position in range(rows.num_rows)]

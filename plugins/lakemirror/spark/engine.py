@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.string())])
 _ENVELOPE_DDL = "payload binary, error string"
 _ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
+_IS_ERROR = f"kind = '{_ERROR_KIND}'"
 _MANIFESTS_PER_PART = 4
 _MAX_PARTS = 1000
 _POLL_S = 0.5
@@ -37,17 +38,14 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, at_once: int | None = None) -> None:
         self._session = session
+        self._at_once = at_once
 
-    def processes(self, rows: int) -> int:
-        """Spark runs one task in each process; executors that may still come are counted as if they were there."""
-        context = self._session.sparkContext
-        conf = context.getConf()
-        if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
-            return max(1, min(rows, context.defaultParallelism))
-        most, cores = conf.get("spark.dynamicAllocation.maxExecutors"), conf.get("spark.executor.cores")
-        return max(1, rows if most is None or cores is None else min(rows, int(most) * int(cores)))
+    def narrow(self, most: int) -> tuple[SparkEngine, int]:
+        """Each task is a process, and no more tasks are made than may work at once, whatever the cluster grows to."""
+        processes = max(1, min(most, self._session.sparkContext.defaultParallelism))
+        return SparkEngine(self._session, processes), processes
 
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         if rows.num_rows == 0:
@@ -72,8 +70,10 @@ class SparkEngine:
         with ExitStack() as stack:
             with self._watched(new.num_rows, progress):
                 wanted = self._entries(stack, read, entry, new)
-            known = self._entries(stack, read, entry, old).select("target", "size", "lower", "upper").toDF(*_KNOWN)
-            joined = wanted.join(known, "target", "left")
+            entries = self._entries(stack, read, entry, old)
+            known = entries.select("target", "size", "lower", "upper").toDF(*_KNOWN)
+            late_errors = entries.where(_IS_ERROR)  # of manifests that are read again because their executor was lost
+            joined = wanted.join(known, "target", "left").unionByName(late_errors, allowMissingColumns=True)
             packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_WithoutErrors(pack)), _ENVELOPE_DDL)
             return _open(packed, out)
 
@@ -87,14 +87,15 @@ class SparkEngine:
             return self._session.createDataFrame([], ddl)
         entries = self._spread(manifests, _ErrorsAsRows(read, entry), ddl).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(entries.unpersist)
-        met = entries.where(f"kind = '{_ERROR_KIND}'").select("target").toArrow()
+        met = entries.where(_IS_ERROR).select("target").toArrow()
         _raise_first([_revive(text) for text in met["target"].to_pylist()])
         return entries.dropDuplicates(["target"])
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
-        """One Spark task for each row; the rows travel with the task, as Arrow bytes."""
+        """One Spark task for each row, or so many as may work at once; the rows travel with them, as Arrow bytes."""
         count = rows.num_rows
-        return self._session.range(0, count, 1, count).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
+        tasks = count if self._at_once is None else min(count, self._at_once)
+        return self._session.range(0, count, 1, tasks).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
 
     @contextmanager
     def _watched(self, total: int, progress: Report | None) -> Iterator[None]:
@@ -109,17 +110,17 @@ class SparkEngine:
             while not finished.wait(_POLL_S):
                 for stage_id in tracker.getActiveStageIds():
                     info = tracker.getStageInfo(stage_id)
-                    if info is not None:
-                        progress(min(info.numCompletedTasks, total), total)
+                    if info is not None and info.numTasks:
+                        progress(total * info.numCompletedTasks // info.numTasks, total)
 
         watcher = threading.Thread(target=watch, name="lakemirror-spark-progress", daemon=True)
         watcher.start()
         try:
             yield
-            progress(total, total)
         finally:
             finished.set()
             watcher.join()
+        progress(total, total)
 
 
 _KNOWN = ("target", "known_size", "known_lower", "known_upper")

@@ -30,8 +30,8 @@ class LazySparkEngine:
         self._session: SparkSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def processes(self, rows: int) -> int:
-        return SparkEngine(self._start()).processes(rows)
+    def narrow(self, most: int) -> tuple[SparkEngine, int]:
+        return SparkEngine(self._start()).narrow(most)
 
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         return out.empty_table() if rows.num_rows == 0 else SparkEngine(self._start()).run(stage, rows, out, progress)

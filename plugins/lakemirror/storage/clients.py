@@ -68,7 +68,8 @@ class Clients:
     """Makes and keeps the clients of one set of properties."""
 
     def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None) -> None:
-        self._properties = dict(properties)
+        # those of a catalog are none of its business, and must not travel to executors with it
+        self._properties = {name: value for name, value in properties.items() if _is_ours(name)}
         self._memory = memory
         self._clients: dict[tuple[int, str, str, bool], Client] = {}
 

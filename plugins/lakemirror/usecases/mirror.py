@@ -50,6 +50,8 @@ _RESULT: dict[str, control.Check] = {
 Clock = Callable[[], datetime]
 Timer = Callable[[], float]
 FILES_AT_ONCE = 16  # of one task; more threads than this only wait for each other
+LEAST_SHARE_BYTES_PER_S = 4_000_000  # of a limited line for one process; more processes than that would only wait
+LEAST_STREAM_BYTES_PER_S = 1_000_000  # of that for one file: a slower one might meet the end of its request
 CATALOG_METADATA_BYTES = {"blms": 1_000_000, "glue": 20_000_000}  # the largest metadata file that a catalog takes
 
 
@@ -83,19 +85,21 @@ class MirrorRun:
 
     def run(self, change: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
         """All stages here: in threads for a small change, otherwise on `engine`."""
-        spread = LocalEngine(self._local_threads) if engine is None else engine
 
-        def context(rows: int) -> StageContext:
-            return self._context(change) if engine is None else self._context_for_tasks(change, engine, rows)
+        def spread(rows: int) -> tuple[StageContext, Engine]:
+            if engine is None:
+                return self._context(change), LocalEngine(self._local_threads)
+            return self._for_tasks(change, engine, rows)
 
         manifests = change.rows("added").num_rows
         with self._timed("plan"):
-            plan = pipeline.plan_diff(change, context(manifests), spread, self.progress)
+            plan = pipeline.plan_diff(change, *spread(manifests), self.progress)
         with self._timed("copy"):
             started = self.layout.started(change.version)
-            copied = pipeline.copy_objects(plan, context(len(plan.of("copy"))), spread, started, self.progress)
+            copied = pipeline.copy_objects(plan, *spread(len(plan.of("copy"))), started, self.progress)
         with self._timed("rewrite"):
-            assembled = pipeline.rewrite_metadata(change, plan, context(manifests), spread, self.layout, self.progress)
+            rows = max(manifests, len(plan.of("delete")))
+            assembled = pipeline.rewrite_metadata(change, plan, *spread(rows), self.layout, self.progress)
         marker = self._publish(change, plan, assembled, full_verify=full_verify)
         by_tasks = [] if engine is None else [plan.requests, copied.requests, assembled.requests]
         return MirrorResult(
@@ -127,8 +131,8 @@ class MirrorRun:
                     f"got {self.layout.plan(change.plan_id)})",
                     "run again: it plans anew",
                 )
-            context = self._context_for_tasks(change, engine, change.rows("added").num_rows)
-            plan = pipeline.plan_diff(change, context, engine, self.progress)
+            context, narrow = self._for_tasks(change, engine, change.rows("added").num_rows)
+            plan = pipeline.plan_diff(change, context, narrow, self.progress)
             change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)
@@ -138,8 +142,8 @@ class MirrorRun:
         change, plan = self._load(plan_uri)
         with self._timed("copy"):
             started = self.layout.started(change.version)
-            context = self._context_for_tasks(change, engine, len(plan.of("copy")))
-            copied = pipeline.copy_objects(plan, context, engine, started, self.progress)
+            context, narrow = self._for_tasks(change, engine, len(plan.of("copy")))
+            copied = pipeline.copy_objects(plan, context, narrow, started, self.progress)
         spent = self.seconds["copy"]
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
         return self._keep(result, copied.requests)
@@ -147,8 +151,9 @@ class MirrorRun:
     def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("rewrite"):
-            context = self._context_for_tasks(change, engine, change.rows("added").num_rows)
-            assembled = pipeline.rewrite_metadata(change, plan, context, engine, self.layout, self.progress)
+            rows = max(change.rows("added").num_rows, len(plan.of("delete")))
+            context, narrow = self._for_tasks(change, engine, rows)
+            assembled = pipeline.rewrite_metadata(change, plan, context, narrow, self.layout, self.progress)
         spent = self.seconds["rewrite"]
         result = StageResult(self.table, "rewrite", plan_uri, spent, rewritten=assembled.rewritten)
         return self._keep(result, assembled.requests)
@@ -289,34 +294,47 @@ class MirrorRun:
     @property
     def _local_threads(self) -> int:
         """So many parts side by side that the files of all of them together stay within max_concurrency."""
-        return max(1, self.knobs.max_concurrency // FILES_AT_ONCE)
+        return max(1, self._streams(self._rate) // FILES_AT_ONCE)
 
     def _context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
-        return self._stage_context(change, self._source_once, mirror or self._mirror)
+        return self._stage_context(change, self._source_once, mirror or self._mirror, self._rate)
 
-    def _context_for_tasks(self, change: Change, engine: Engine, rows: int) -> StageContext:
-        """For tasks in other processes, which share the limits."""
-        source = self._limited(self.ports.source_store, lambda: engine.processes(rows))
-        return self._stage_context(change, source, self.ports.mirror_store)
+    def _for_tasks(self, change: Change, engine: Engine, rows: int) -> tuple[StageContext, Engine]:
+        """For tasks in other processes: where there is a limit, no more of them at once than can share it."""
+        source, rate = self.ports.source_store, self._rate
+        if rate is not None:
+            engine, processes = engine.narrow(max(1, min(rows, int(rate // LEAST_SHARE_BYTES_PER_S))))
+            rate /= processes
+            source = RateLimitedStore(source, bytes_per_s=rate, burst_s=0.0)
+        return self._stage_context(change, source, self.ports.mirror_store, rate), engine
 
-    def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore) -> StageContext:
+    def _stage_context(
+        self, change: Change, source: ObjectStore, mirror: ObjectStore, rate: float | None
+    ) -> StageContext:
         return StageContext(
             source=source,
             mirror=mirror,
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            concurrency=min(self.knobs.max_concurrency, FILES_AT_ONCE),
+            concurrency=min(self._streams(rate), FILES_AT_ONCE),
             bin_files=self.knobs.bin_files,
             bin_bytes=self.knobs.bin_bytes,
             ledger_flush_files=self.knobs.ledger_flush_files,
         )
 
-    def _limited(self, store: ObjectStore, processes: Callable[[], int] = lambda: 1) -> ObjectStore:
+    def _streams(self, rate: float | None) -> int:
+        """Files at once; not so many that a stream of a slow line would take for ever."""
+        most = self.knobs.max_concurrency
+        return most if rate is None else max(1, min(most, int(rate // LEAST_STREAM_BYTES_PER_S)))
+
+    @property
+    def _rate(self) -> float | None:
         peak = self.knobs.peak_bandwidth_bytes_per_s
-        if peak is None:
-            return store
-        return RateLimitedStore(store, bytes_per_s=peak * self.knobs.rate_limit, shared_by=processes())
+        return None if peak is None else peak * self.knobs.rate_limit
+
+    def _limited(self, store: ObjectStore) -> ObjectStore:
+        return store if self._rate is None else RateLimitedStore(store, bytes_per_s=self._rate)
 
     def _plan_result(self, change: Change, plan: Plan) -> PlanResult:
         reused = change.rows("reused").num_rows

@@ -12,7 +12,7 @@ from lakemirror.airflow.hook import LakemirrorHook
 from lakemirror.app import App
 from lakemirror.config.connections import Connection, environment_connection
 from lakemirror.config.loader import load_config
-from lakemirror.errors import LakemirrorError, PermanentError, UsageError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError, UsageError
 
 
 @pytest.mark.parametrize("path", ["/c.yaml", None])
@@ -88,7 +88,7 @@ def test_airflows_logs_show_no_secret_of_a_connection(cloud: Connection) -> None
 @pytest.mark.parametrize(
     ("problem", "family", "message"),
     [
-        (AirflowNotFoundException("isn't defined"), UsageError, "Airflow cannot give this connection"),
+        (AirflowNotFoundException("hush"), TransientError, "Airflow does not know it, or cannot be asked now"),
         (AirflowException("Invalid connection string: x://hush"), UsageError, "Airflow cannot give this connection"),
         (ValueError("hush"), UsageError, "Airflow cannot give this connection"),
         (PermissionError("hush"), PermanentError, "Airflow denies it to this task"),

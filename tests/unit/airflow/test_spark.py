@@ -245,7 +245,7 @@ def test_a_missing_connection_is_told_before_anything_is_submitted(
     player = SparkSubmit(app.mirror_store, _success(), fails=False)
     with (
         patch.object(SparkSubmitHook, "submit", autospec=True, side_effect=player.submit),
-        pytest.raises(AirflowFailException, match="read connection cloud: Airflow cannot give this connection"),
+        pytest.raises(AirflowException, match="read connection cloud: Airflow does not know it"),
     ):
         operator.execute(context)
     assert player.command == []

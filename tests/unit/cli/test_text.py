@@ -91,8 +91,7 @@ def test_an_error_is_one_block_on_stderr() -> None:
     assert ran.err.splitlines() == [
         "sales.orders: copy object failed (running it again may succeed)",
         "  on    file:///lake/[red]a.parquet",
-        "  why   reset",
-        "        by peer",
+        "  why   reset\\nby peer",  # what others wrote cannot begin a line of its own
         "  next  run it again",
     ]
 

@@ -34,6 +34,9 @@ DEFAULTS = {
     "enable_L0_quick_publish": True,
     "enable_L1_async_audit": True,
     "mode": "A",
+    "history_versions": 1000,
+    "history_age": None,
+    "history_bytes": None,
     "history_retention": None,
     "hist_catchup": timedelta(days=7),
     "lag_threshold_seconds": 900,
@@ -99,7 +102,7 @@ TAKE_EFFECT_NOW = {
     *("schedule", "follow_schedule", "follow_trigger", "retries", "retry_delay_seconds", "execution_timeout_seconds"),
     *("max_concurrency", "rate_limit", "peak_bandwidth_bytes_per_s", "small_change_files", "small_change_bytes"),
     *("bin_files", "bin_bytes", "ledger_flush_files", "p", "k_min", "k_max", "enable_L0_quick_publish", "mode"),
-    *("on_source_rollback", "on_source_recreated", "priority"),
+    *("on_source_rollback", "on_source_recreated", "priority", "history_versions", "history_age", "history_bytes"),
 }
 
 
@@ -111,7 +114,7 @@ def test_defaults() -> None:
 def test_names_are_those_of_the_models() -> None:
     flat = {(name,) for name in DEFAULTS if name != "gc"}
     assert set(knob_names()) == flat | {("gc", name) for name in GcKnobs.model_fields}
-    assert len(list(knob_names())) == 42
+    assert len(list(knob_names())) == 45
 
 
 @pytest.mark.parametrize("model", [Knobs, GcKnobs, CacheConfig])

@@ -102,6 +102,14 @@ def test_later_spellings_of_one_root_are_one_root() -> None:
         ("s3://wh/other", True),  # another key of the same bucket
         ("s3://wh2/ns/t", False),
         ("/data2/lake", False),
+        ("/mnt/data/lake", False),  # another path that ends alike
+        ("https://docs.example/data/lake", False),
+        ("file:///data", True),
+        ("(/data/x)", True),
+        ("a=/data", True),
+        ("//data//lake", True),
+        ("file%3A%2F%2F%2Fdata%2Flake", True),
+        ("s3:/wh", True),
         ("under /data/lake.", True),
         ("", False),
     ],

@@ -67,7 +67,7 @@ def pieces_of(data: bytes) -> Iterator[bytes]:
 
 
 def stream(bench: Bench, data: bytes) -> Stored:
-    return stream_or_adopt(bench.store, bench.target("m.avro"), lambda: pieces_of(data))
+    return stream_or_adopt(bench.store, bench.target("m.avro"), lambda: pieces_of(data), bench.paths)
 
 
 def test_a_stream_is_created_or_adopted_likewise(bench: Bench) -> None:
@@ -91,7 +91,7 @@ def test_a_stream_that_breaks_off_writes_nothing(bench: Bench) -> None:
         raise PermanentError("read manifest", "m", "it is cut")
 
     with pytest.raises(PermanentError, match="it is cut"):
-        stream_or_adopt(bench.store, bench.target("m.avro"), broken)
+        stream_or_adopt(bench.store, bench.target("m.avro"), broken, bench.paths)
     assert bench.objects() == {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest.mock import MagicMock, create_autospec
 
 import pyarrow as pa
@@ -13,29 +12,16 @@ from lakemirror.errors import SourceVanishedError
 from lakemirror.spark import engine as engines
 from lakemirror.spark.engine import SparkEngine
 
-DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
 
-
-def session(conf: dict[str, str], parallelism: int) -> Any:
-    fake: MagicMock = create_autospec(SparkSession, instance=True)
-    fake.sparkContext.getConf.return_value = conf
-    fake.sparkContext.defaultParallelism = parallelism
-    return fake
-
-
-@pytest.mark.parametrize(
-    ("conf", "rows", "want"),
-    [
-        ({}, 100, 8),
-        ({}, 3, 3),
-        ({}, 0, 1),
-        (DYNAMIC, 100, 100),
-        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "5", "spark.executor.cores": "4"}, 100, 20),
-        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "5"}, 100, 100),
-    ],
-)
-def test_processes_that_may_work_at_once(conf: dict[str, str], rows: int, want: int) -> None:
-    assert SparkEngine(session(conf, 8)).processes(rows) == want
+@pytest.mark.parametrize(("most", "cores", "want"), [(100, 8, 8), (3, 8, 3), (0, 8, 1), (5, 1, 1)])
+def test_no_more_tasks_are_made_than_may_work_at_once(most: int, cores: int, want: int) -> None:
+    """However many executors come later: there are no more tasks than that."""
+    session: MagicMock = create_autospec(SparkSession, instance=True)
+    session.sparkContext.defaultParallelism = cores
+    engine, processes = SparkEngine(session).narrow(most)
+    assert processes == want
+    engine._spread(pa.table({"uri": ["x"] * 50}), lambda batches: batches, "uri string")
+    session.range.assert_called_once_with(0, 50, 1, want)
 
 
 def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:

@@ -234,10 +234,10 @@ def test_a_table_that_is_not_supported_any_more_says_so(lake: Lake) -> None:
     lake.sync()
     orders.refresh().append(rows(1, 3))
     file = path_of(orders.metadata_location)
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format-version": 3, "next-row-id": 4}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "properties": {"encryption.key-id": "k"}}))
     document = told(result := status(lake))
     assert (document["source"]["state"], document["backlog_files"], result.is_behind) == ("ok", None, True)
-    assert "format version 3 is not supported" in document["problem"]["message"]
+    assert "the table is encrypted" in document["problem"]["message"]
 
 
 @pytest.mark.parametrize("family", [TransientError, SourceVanishedError])

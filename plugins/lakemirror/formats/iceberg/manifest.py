@@ -44,6 +44,7 @@ __all__ = [
     "LiveEntry",
     "check_length",
     "check_length_of",
+    "is_same",
     "live_entries",
     "live_parts",
     "rewrite",
@@ -166,6 +167,14 @@ def rewritten(
         return avro.Block(block.count, parts[0] if len(parts) == 1 else b"".join(parts))
 
     return avro.assembled(_path_free(stream.header, uri, paths), map(block_of, stream.blocks()))
+
+
+def is_same(left: bytes | Iterable[bytes], right: bytes | Iterable[bytes], uri: str, paths: PrefixMap) -> bool:
+    """True if two manifests hold the same entries under the same header, comments that name the source apart.
+
+    Which comments those are follows from all roots, and roots may be added while a version is on its way.
+    """
+    return avro.same_records(left, right, uri, lambda entries: header_entries(entries, paths) or entries)
 
 
 def _path_free(header: avro.Header, uri: str, paths: PrefixMap) -> avro.Header:

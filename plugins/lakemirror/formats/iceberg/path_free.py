@@ -60,7 +60,9 @@ class PathFree:
         kept = {}
         for key, value in part.items():
             what = f"{where} {key[:_MAX_WHERE]}".lstrip()[:_MAX_WHERE]
-            if isinstance(value, str) and self._paths.mentions_source(value):
+            if self._paths.mentions_source(key):
+                self._leave_out(f"a name in {where}" if where else "a name")
+            elif isinstance(value, str) and self._paths.mentions_source(value):
                 self._leave_out(what)
             else:
                 kept[key] = self._part(value, what)
@@ -80,16 +82,31 @@ class PathFree:
         return kept
 
 
-def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str, bytes] | None:
-    """A manifest's header entries without comments that name the source; None if there are none such.
+_SCHEMAS = ("schema", "iceberg.schema", "avro.schema")
 
-    Writers keep the table's schema there, with the comments of its columns.
+
+def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str, bytes] | None:
+    """A file's own key-values without what names the source; None if nothing does.
+
+    Writers keep the table's schema there, with the comments of its columns. Of a schema only comments are left out:
+    names and defaults are data.
     """
-    schema = metadata.get("schema", b"")
-    if not paths.mentions_source(schema.decode(errors="replace")):
-        return None
+    changed: dict[str, bytes | None] = {}
+    for key, value in metadata.items():
+        text = value.decode(errors="replace")
+        if key in _SCHEMAS and '"doc"' in text:
+            changed[key] = _schema_text(key, value, paths)
+        elif key not in _SCHEMAS and paths.mentions_source(text):
+            changed[key] = None
+    entries = {key: changed.get(key, value) for key, value in metadata.items()}
+    kept = {key: value for key, value in entries.items() if value is not None}
+    return None if kept == metadata else kept
+
+
+def _schema_text(key: str, schema: bytes, paths: PrefixMap) -> bytes:
+    free = PathFree(paths)
     try:
-        cleaned = PathFree(paths).structure(bounded_json.loads(schema))
+        cleaned = free.structure(bounded_json.loads(schema))
     except ValueError as err:
-        raise Malformed(f"the schema in its header is not readable ({err})") from err
-    return {**metadata, "schema": json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()}
+        raise Malformed(f"{key} in its header is not readable ({err})") from err
+    return json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode() if free.left_out else schema

@@ -8,7 +8,7 @@ group is in memory at a time, unless rows must be sorted. Larger row groups than
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, zip_longest
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
+from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it must be sorted
@@ -87,11 +88,15 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
-        writer.add_key_value_metadata(
-            {key: value for key, value in (metadata.metadata or {}).items() if key != b"ARROW:schema"}
-        )
+        writer.add_key_value_metadata(_key_values(metadata.metadata or {}, mapped.paths))
     _check_columns(source, out, uri)
     return mapped.rewritten(out.getvalue(), uri)
+
+
+def _key_values(entries: Mapping[bytes, bytes], paths: PrefixMap) -> dict[str, str | bytes]:
+    """The file's own key-values, but for what names the source."""
+    named = {key.decode(): value for key, value in entries.items() if key != b"ARROW:schema"}
+    return {**(header_entries(named, paths) or named)}
 
 
 def _check_columns(source: pq.ParquetFile, out: io.BytesIO, uri: str) -> None:

@@ -16,6 +16,7 @@ from lakemirror.formats.iceberg import avro, compression
 from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
+from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 24
@@ -33,7 +34,7 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         blocks = [*_mapped_blocks(file, mapped, uri)]
         if mapped.must_sort:
             blocks = _sorted(file, blocks, uri)
-        return mapped.rewritten(_assemble(file, blocks), uri)
+        return mapped.rewritten(_assemble(file, _header(file, paths), blocks), uri)
     except _DAMAGED as err:
         raise damaged(uri, f"not a readable Avro file ({err})") from err
 
@@ -102,12 +103,19 @@ def _pack(codec: str, plain: bytes) -> bytes:
     return packed + zlib.crc32(plain).to_bytes(_CRC_BYTES, "big") if codec == "snappy" else packed
 
 
-def _assemble(file: _Opened, blocks: list[avro.Block]) -> bytes:
-    if file.codec is None:
-        return avro.assemble(file.file, blocks)
+def _header(file: _Opened, paths: PrefixMap) -> bytes:
+    """The file's header, without comments and key-values that name the source."""
+    entries = header_entries(file.file.metadata, paths)
+    if entries is None:
+        return file.header
+    codec = {} if file.codec is None else {"avro.codec": file.codec.encode()}
+    return avro.encode_header({**entries, **codec}, file.file.sync)
+
+
+def _assemble(file: _Opened, header: bytes, blocks: list[avro.Block]) -> bytes:
     codec = file.codec
-    packed = avro.assemble(file.file, (avro.Block(block.count, _pack(codec, block.data)) for block in blocks))
-    return file.header + packed[len(file.file.header) :]
+    packed = blocks if codec is None else [avro.Block(block.count, _pack(codec, block.data)) for block in blocks]
+    return header + avro.assemble(file.file, packed)[len(file.file.header) :]
 
 
 def _mapped_blocks(file: _Opened, mapped: MappedPaths, uri: str) -> Iterator[avro.Block]:

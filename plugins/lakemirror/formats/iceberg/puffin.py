@@ -19,6 +19,7 @@ from lakemirror.formats.iceberg import roaring
 from lakemirror.formats.iceberg.avro_walk import Malformed
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
+from lakemirror.formats.iceberg.path_free import PathFree
 from lakemirror.model import bounded_json
 from lakemirror.model.paths import PrefixMap
 
@@ -68,12 +69,15 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
 def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
     blobs: list[Json] = []
     vectors: list[DeletionVector] = []
+    free = PathFree(paths)
     for blob in file.blobs:
         if blob["type"] == DELETION_VECTOR:
             vector = _checked_vector(file.body, blob)
             target = paths.map(vector.referenced_data_file)
             vectors.append(replace(vector, referenced_data_file=target))
-            blob = {**blob, "properties": {**blob["properties"], REFERENCED_DATA_FILE: target}}
+            # without the path first, then with it: the order of the properties stays
+            kept = free.fields({**blob["properties"], REFERENCED_DATA_FILE: ""})
+            blob = {**blob, "properties": {**kept, REFERENCED_DATA_FILE: target}}
         elif blob["type"] != THETA_SKETCH:
             raise UnsupportedError(
                 "rewrite deletes", uri, f"unknown blob type {blob['type']!r}", f"want {DELETION_VECTOR}"
@@ -88,7 +92,8 @@ def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise PermanentError(
             "rewrite deletes", uri, "two deletion vectors are for one data file", "the source's file is damaged"
         )
-    body = assemble(file, {**file.footer, "blobs": blobs})
+    rest = free.fields({**file.footer, "blobs": []})
+    body = assemble(file, {**rest, "blobs": blobs})
     facts = DeleteFileFacts(len(body), min(targets).encode(), max(targets).encode(), frozenset(vectors))
     return RewrittenDeletes(body, facts)
 

@@ -20,6 +20,7 @@ from lakemirror.storage.port import (
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 BURST_S = 1.0
+LEAST_CHUNK_BYTES = 64 * 1024
 
 
 class TokenBucket:
@@ -53,9 +54,9 @@ class TokenBucket:
 class RateLimitedStore(ForwardingStore):
     """Waits before each call and each piece of a body so that the rates hold; None means no limit.
 
-    The rates are those of this process; a copy that was pickled into another one has its own. `shared_by` so many
-    processes, each has its part of the rates, and none may save up for a burst: all together stay below them. What
-    `get` returns is paid for afterwards, since its size is not known before.
+    The rates are those of this process; a copy that was pickled into another one has its own, hence no burst where
+    processes come and go. Streams are read in pieces of at most a quarter of a second, so that none of them waits long
+    for its turn. What `get` returns is paid for afterwards, since its size is not known before.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class RateLimitedStore(ForwardingStore):
         *,
         bytes_per_s: float | None = None,
         requests_per_s: float | None = None,
-        shared_by: int = 1,
+        burst_s: float = BURST_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(inner)
-        burst_s = BURST_S if shared_by == 1 else 0.0
 
         def bucket(rate: float | None) -> TokenBucket | None:
-            return None if rate is None else TokenBucket(rate / shared_by, clock, sleep, burst_s)
+            return None if rate is None else TokenBucket(rate, clock, sleep, burst_s)
 
         self._bytes, self._requests = bucket(bytes_per_s), bucket(requests_per_s)
+        self._most_bytes = None if bytes_per_s is None else max(LEAST_CHUNK_BYTES, int(bytes_per_s / 4))
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         self._call()
@@ -84,6 +85,7 @@ class RateLimitedStore(ForwardingStore):
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         self._call()
+        chunk_bytes = chunk_bytes if self._most_bytes is None else min(chunk_bytes, self._most_bytes)
         return map(self._pass, super().stream(uri, chunk_bytes=chunk_bytes))
 
     def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:

@@ -9,8 +9,12 @@ from tests.walkers import ENGINES
 WALKED = {"test_avro_walk", "test_damage", "test_manifest", "test_manifest_list"}
 
 
+NOT_WALKED = ("position_deletes", "metadata_that_is_none")  # files of other formats among the tests of damage
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__.rpartition(".")[2] in WALKED and "walker" not in metafunc.fixturenames:
+    is_walked = metafunc.module.__name__.rpartition(".")[2] in WALKED
+    if is_walked and not metafunc.function.__name__.endswith(NOT_WALKED) and "walker" not in metafunc.fixturenames:
         metafunc.fixturenames.append("walker")
     if "walker" in metafunc.fixturenames:
         metafunc.parametrize("walker", ENGINES, indirect=True)

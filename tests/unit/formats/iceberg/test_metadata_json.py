@@ -217,6 +217,12 @@ def test_every_place_of_the_source_is_left_out_wherever_it_is_named() -> None:
     assert {key: document["properties"][key] for key in "bc"} == {"b": "s3://src2/x", "c": "/lake/wh2"}
 
 
+def test_a_name_that_holds_a_path_is_left_out_too() -> None:
+    document, made = mirrored(source(properties={f"{HOME}/x": "y", "owner": "ada"}))
+    assert made.left_out == ("a name in property: it holds a source path",)
+    assert HOME not in json.dumps(document)
+
+
 def test_names_and_default_values_are_data_and_stay() -> None:
     field = {"id": 1, "name": "s3://src/x", "type": "string", "initial-default": "s3://src/y", "doc": "s3://src/z"}
     spec = {"spec-id": 0, "fields": [{"name": "s3://src/x", "transform": "identity"}]}

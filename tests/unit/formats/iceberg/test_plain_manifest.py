@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from copy import deepcopy
+from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
@@ -18,7 +20,7 @@ from lakemirror.formats.iceberg.plain_manifest import rewrite as rewrite_plain
 from lakemirror.model.layout import CONTROL_FOLDERS
 from lakemirror.model.paths import PrefixMap
 from lakemirror.storage.keys import check_key
-from tests.avro_bytes import encode
+from tests.avro_bytes import container, encode
 from tests.iceberg_files import ADDED, DELETED, EXISTING, entry, manifest_schema
 from tests.iceberg_files import manifest as made
 from tests.walkers import needs_c
@@ -49,10 +51,11 @@ def paths_of(draw: st.DrawFn) -> str:
     for scheme, spellings in SPELLINGS.items():
         if root.startswith(scheme):
             root = draw(st.sampled_from([scheme] * 3 + spellings)) + root.removeprefix(scheme)
-    return "/".join([root, *draw(st.lists(NAMES, max_size=3))])
+    names = st.lists(st.sampled_from(["data", "p=1", "x.parquet"]) | NAMES, min_size=1, max_size=3)
+    return "/".join([root, *draw(names)])
 
 
-MAPS = st.dictionaries(
+MAPS = st.just(dict(zip(ROOTS, TARGETS, strict=False))) | st.dictionaries(
     st.sampled_from([*ROOTS, "/", "s3://", "s3://lake//x", "x"]), st.sampled_from(TARGETS), max_size=4
 )
 
@@ -106,23 +109,115 @@ def _rows_of(part: Columns) -> list[tuple[str, str, int]]:
     return list(zip(targets, sources, sizes, strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules=MAPS, entries=st.lists(entries_of(), min_size=1, max_size=3), version=st.sampled_from([1, 2]))
 def test_same_bytes_and_errors_whatever_the_paths(rules: dict[str, str], entries: list[Any], version: int) -> None:
     data, paths = made(entries, version=version, codec="null"), PrefixMap.of(rules)
-    answers = [outcome(lambda e=e: manifest.rewrite(data, URI, paths, {}, engine=e)) for e in ("c", "python")]
+    answers = [outcome(partial(manifest.rewrite, data, URI, paths, {}, engine=e)) for e in ("c", "python")]
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules=MAPS, entries=st.lists(entries_of(), min_size=1, max_size=3), is_source=st.booleans())
 def test_same_rows_and_errors_whatever_the_entries(rules: dict[str, str], entries: list[Any], is_source: bool) -> None:
     data, paths = made(entries, codec="null"), PrefixMap.of(rules)
-    answers = [outcome(lambda e=e: rows(data, paths, e, is_source=is_source)) for e in ("c", "python")]
+    answers = [outcome(partial(rows, data, paths, e, is_source=is_source)) for e in ("c", "python")]
     assert answers[0] == answers[1]
 
 
 HOME, PATHS = "s3://lake/wh/t", PrefixMap.of({"s3://lake/wh/t": "gs://cloud/t", "file:///lake": "gs://cloud/f"})
+FINE = [entry("s3://lake/wh/t/data/a"), entry("s3://lake/wh/t/data/b", status=EXISTING)]
+GONE = {"status": DELETED}
+ODD: dict[str, tuple[dict[str, Any], str | None]] = {
+    "none": ({}, None),
+    "a status that is not one": ({"status": 3}, "status 3"),
+    "a status below zero": ({"status": -1}, "status -1"),
+    "a size below zero": ({"size": -1}, "size -1"),
+    "a size below zero of a deleted file": ({"size": -1, **GONE}, None),
+    "another content": ({"content": 1}, "holds content type 1"),
+    "another content of a deleted file": ({"content": 1, **GONE}, None),
+    "encrypted": ({"key_metadata": b"k"}, "is encrypted"),
+    "encrypted and deleted": ({"key_metadata": b"k", **GONE}, None),
+    "a referenced file elsewhere": ({"referenced_data_file": "s3://other/x"}, "no known root"),
+    "a referenced file elsewhere, deleted": ({"referenced_data_file": "s3://other/x", **GONE}, "no known root"),
+    "a referenced file": ({"referenced_data_file": "s3://lake/wh/t/data/a"}, None),
+    "elsewhere": ({"path": "s3://other/x"}, "no known root"),
+    "elsewhere and deleted": ({"path": "s3://other/x", **GONE}, "no known root"),
+    "a name that no store holds": ({"path": "s3://lake/wh/t/a\x01"}, "the control character"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_odd_entry_among_plain_ones(name: str) -> None:
+    """Read alike by both ways, with the error that it deserves; and only what is not odd goes the short way."""
+    fields, says = ODD[name]
+    odd = entry(**{"path": "s3://lake/wh/t/data/odd", **fields})
+    data = made([FINE[0], odd, FINE[1]])
+    answers = both(data)
+    assert answers["c"] == answers["python"]
+    read = answers["c"][0]
+    assert says in read[1] if says else len(read) == (2 if "status" in fields else 3)
+    if says is None:
+        parts = list(manifest.live_parts(data, URI, PATHS, PlainRules.mapping(PATHS), engine="c"))
+        assert [isinstance(part, Columns) for part in parts] == [True]
+
+
+@pytest.mark.parametrize("field", ["file_path", "status", "file_size_in_bytes", "content", "file_format"])
+@pytest.mark.parametrize("change", ["optional", "missing"])
+def test_odd_schemas_are_read_alike(field: str, change: str) -> None:
+    schema = manifest_schema()
+    for fields in (schema["fields"], schema["fields"][-1]["type"]["fields"]):
+        for one in [one for one in fields if one["name"] == field]:
+            one["type"] = ["null", one["type"]]
+            if change == "missing":
+                fields.remove(one)
+    odd = deepcopy(FINE[0])
+    (odd if field == "status" else odd["data_file"])[field] = None
+    for entries in (FINE, [FINE[0], odd]):
+        answers = both(container(schema, [entries]))
+        assert answers["c"] == answers["python"]
+
+
+def both(data: bytes) -> dict[str, Any]:
+    """What each walker makes of a manifest of the source: rows, and the manifest for the mirror."""
+    return {
+        engine: (
+            outcome(partial(rows, data, PATHS, engine, is_source=True)),
+            outcome(partial(manifest.rewrite, data, URI, PATHS, {}, engine=engine)),
+        )
+        for engine in ("c", "python")
+    }
+
+
+def test_text_is_utf_8_exactly_if_python_says_so() -> None:
+    """All that lead bytes and the edges of the bytes after them can make."""
+    edges = [0x00, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xFF]
+    schema = record_of_path("bytes")
+    walker = Walker(record_of_path("string"), TO_REWRITE_DATA, "c")
+    rules = PlainRules.mapping(PATHS)
+    for lead in range(0x80, 0x100):
+        for rest in [
+            (),
+            *product(edges, repeat=1),
+            *product(edges, repeat=2),
+            *product(edges, [0x80, 0xBF, 0x41], edges),
+        ]:
+            name = bytes([lead, *rest])
+            (ranges,) = walker.ranges(encode(schema, {"file_path": b"s3://lake/wh/t/x" + name}), 1)
+            is_plain = rewrite_plain(walker, ranges, rules) is not None
+            assert is_plain is (is_text(name) and 0x00 not in rest), name
+
+
+def record_of_path(kind: str) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": "file_path", "type": kind, "field-id": 100}]}
+
+
+def is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def goes_the_short_way(path: str) -> bool:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakemirror.errors import PermanentError, UsageError
@@ -96,6 +96,13 @@ def spelled_out(schema: Any) -> Any:
     return schema
 
 
+def most_items(value: Any) -> int:
+    """The length of the longest list in a value."""
+    if isinstance(value, dict):
+        return max(map(most_items, value.values()), default=0)
+    return max(len(value), *map(most_items, value)) if isinstance(value, list) and value else 0
+
+
 def answer(engine: Engine, schema: Any, data: bytes, count: int) -> list[tuple[int, bytes, list[int]]] | None:
     """What a walker says, None if it refuses."""
     try:
@@ -106,7 +113,7 @@ def answer(engine: Engine, schema: Any, data: bytes, count: int) -> list[tuple[i
 
 
 @needs_c
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(choices=st.data())
 def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
     schema = choices.draw(SCHEMAS)
@@ -114,12 +121,12 @@ def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
     records = choices.draw(st.lists(value_of(schema), max_size=4))
     negative = choices.draw(st.booleans())
     data = b"".join(encode(plain, one, negative_counts=negative) for one in records)
-    if len(records) > len(data):  # records of no bytes: refused, however many there are
-        assert answer("c", schema, data, len(records)) is answer("python", schema, data, len(records)) is None
-        return
     found = answer("c", schema, data, len(records))
-    assert found is not None
     assert found == answer("python", schema, data, len(records))
+    if most_items(records) > len(data):  # of no bytes each: refused, since only bytes bound what counts may claim
+        assert found is None
+        return
+    assert found is not None
     for engine in ("c", "python"):
         walked = list(Walker(schema, WANTED, engine).walk(data, len(records)))
         for read, one in zip(walked, records, strict=True):
@@ -132,7 +139,7 @@ def test_same_places_for_any_schema_and_records(choices: st.DataObject) -> None:
 
 
 @needs_c
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(choices=st.data())
 def test_same_verdict_on_damaged_records(choices: st.DataObject) -> None:
     schema = choices.draw(SCHEMAS)
@@ -154,7 +161,7 @@ PAIRS = {"type": "array", "items": record("int", "long")}
 
 
 @needs_c
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(numbers=st.lists(LONGS, max_size=1300), cut=st.integers(0, 40))
 def test_same_verdict_on_long_runs_of_numbers(numbers: list[int], cut: int) -> None:
     """Runs go by one expression in Python and by words in C: their ends are where mistakes would be."""

@@ -55,13 +55,20 @@ def test_a_pause_saves_up_no_more_than_a_second(clock: Clock) -> None:
     assert clock.now_s - start_s == pytest.approx(1)
 
 
-def test_processes_that_share_a_rate_stay_below_it_together(clock: Clock) -> None:
-    """Four of them, each with a quarter, and none with a burst to begin with."""
+def test_without_a_burst_the_first_byte_is_paid_for(clock: Clock) -> None:
     inner = ObstoreStore({})
     inner.put("memory://m/b", b"x" * 1000)
-    store = RateLimitedStore(inner, bytes_per_s=400, shared_by=4, clock=clock, sleep=clock.sleep)
+    store = RateLimitedStore(inner, bytes_per_s=100, burst_s=0, clock=clock, sleep=clock.sleep)
     store.get("memory://m/b")
     assert clock.now_s - 100 == pytest.approx(10)
+
+
+def test_a_slow_line_is_read_in_small_pieces_so_that_no_stream_waits_long(clock: Clock) -> None:
+    inner = ObstoreStore({})
+    inner.put("memory://m/b", b"x" * 1_000_000)
+    store = RateLimitedStore(inner, bytes_per_s=800_000, clock=clock, sleep=clock.sleep)
+    assert max(map(len, store.stream("memory://m/b"))) == 200_000
+    assert max(map(len, store.stream("memory://m/b", chunk_bytes=1000))) == 1000
 
 
 def test_streams_and_bodies_are_slowed_piece_by_piece(clock: Clock) -> None:

@@ -1,0 +1,152 @@
+"""What goes wrong with Iceberg's `rewrite_table_path` goes right here, judged by Spark SQL and DuckDB.
+
+Each docstring says what release 1.11.0 of it was seen to do in the same situation, by
+`python -m tests.perf.rivals.observe`; `docs/compared.md` has the whole table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakemirror.errors import PermanentError
+from tests.e2e import situations
+from tests.e2e.history import History
+from tests.e2e.installation import Installation, objects
+from tests.judge import TableOf
+
+
+@pytest.fixture
+def ours(history: History) -> Installation:
+    return history.lanes["task"]
+
+
+def check(history: History, ours: Installation) -> TableOf:
+    """Mirror; every ref, every retained snapshot, every size and all metadata must be the source's."""
+    ours.sync(history.name)
+    mirror = ours.theirs(history.name)
+    assert history.judge.differences(history.table, mirror) == []
+    return mirror
+
+
+def entries(history: History, status: int, content: int) -> list[str]:
+    """The paths of the entries of this status in all manifests of the head."""
+    rows = history.judge.spark.sql(
+        f"SELECT data_file.file_path AS path FROM {history.t}.entries "
+        f"WHERE status = {status} AND data_file.content = {content}"
+    )
+    return [row["path"] for row in rows.collect()]
+
+
+def test_live_entries_of_expired_snapshots(history: History, ours: Installation) -> None:
+    """#14458. Theirs: ends well and leaves the live files out of its list; reading the copy fails, files are gone."""
+    situations.live_entries_of_expired_snapshots(history)
+    check(history, ours)
+
+
+def test_lengths_of_manifests(history: History, ours: Installation) -> None:
+    """#13719. Theirs: `manifest_length` is still that of the source's manifest, 32 bytes short of the file."""
+    situations.plain_appends(history)
+    mirror = check(history, ours)
+    for table in (history.table, mirror):
+        for row in history.judge.spark.sql(f"SELECT path, length FROM {table.sql}.all_manifests").collect():
+            assert situations.path_of(row["path"]).stat().st_size == row["length"]
+
+
+def test_tombstones_of_delete_files(history: History, ours: Installation) -> None:
+    """#16662, #17498, #12586. Theirs: fails with NotFoundException at a delete file that only a tombstone names."""
+    situations.tombstones_of_delete_files(history)
+    gone = entries(history, status=2, content=1)
+    assert gone
+    assert not any(situations.path_of(path).exists() for path in gone)
+    check(history, ours)
+
+
+def test_two_roots(history: History, ours: Installation) -> None:
+    """#17794. Theirs: fails, because the data path does not start with its one prefix."""
+    elsewhere = situations.two_roots(history)
+    installation = replace(ours, roots={"data": elsewhere}).write()
+    installation.sync(history.name)
+    mirror = installation.theirs(history.name)
+    assert history.judge.rows(mirror) == history.judge.rows(history.table)
+    for part in ("metadata", "_roots/data"):
+        assert history.judge.traces(installation.folder(history.name) / part, str(history.source.folder)) == []
+
+
+def test_a_list_that_cannot_be_read(history: History, ours: Installation) -> None:
+    """Theirs: a list that fails when its turn comes is logged and staged as an empty list: 59 of 60 snapshots were
+    empty in the copy, and the procedure ended well. One that is damaged from the beginning makes it fail.
+    """
+    damaged = situations.a_tag_whose_list_is_damaged(history)
+    before = objects(ours.mirror.folder)
+    with pytest.raises(PermanentError) as raised:
+        ours.sync(history.name)
+    assert raised.value.subject == damaged
+    assert objects(ours.mirror.folder) == before
+
+
+def test_deletes_that_name_their_file(history: History, ours: Installation) -> None:
+    """Theirs: `referenced_data_file` stays the source's, so the deletes match nothing: 2 deleted rows come back."""
+    situations.deletes_that_name_their_file(history)
+    assert history.judge.rows(check(history, ours)).total() == 18
+
+
+def test_vectors_that_share_a_file(history: History, ours: Installation) -> None:
+    """Theirs: fails with AlreadyExistsException, because it writes the Puffin file once for each vector in it."""
+    situations.vectors_that_share_a_file(history)
+    check(history, ours)
+
+
+def test_a_vector_after_a_gap(history: History, ours: Installation) -> None:
+    """Theirs: ends well; vectors move up and offsets stay, so reading the copy fails on an invalid bitmap."""
+    situations.a_vector_after_a_gap(history)
+    assert history.judge.rows(check(history, ours)).total() == 17
+
+
+def test_compaction_beside_equality_deletes(history: History, ours: Installation) -> None:
+    """Theirs: an added entry loses the sequence number that it has of its own, so deletes that are younger than the
+    compacted rows no longer apply to them: 3 deleted rows come back.
+    """
+    situations.compaction_beside_equality_deletes(history)
+    assert history.judge.rows(check(history, ours)).total() == 17
+
+
+def test_a_sibling_of_the_location(history: History, ours: Installation) -> None:
+    """Theirs: fails at `t_old`, which begins like its prefix `t`; there is no way to name a second root."""
+    sibling = situations.a_sibling_of_the_location(history)
+    with pytest.raises(PermanentError, match="lies under no known root"):
+        ours.sync(history.name)
+    installation = replace(ours, roots={"old": sibling}).write()
+    installation.sync(history.name)
+    mirror = installation.theirs(history.name)
+    assert history.judge.rows(mirror) == history.judge.rows(history.table)
+
+
+def test_two_spellings(history: History, ours: Installation) -> None:
+    """Theirs: fails; `file:///` is "not under the source prefix" `file:/`."""
+    situations.two_spellings(history)
+    check(history, ours)
+
+
+def test_sizes_of_position_deletes(history: History, ours: Installation) -> None:
+    """#12554. Theirs: manifests still have the sizes of the source's delete files; 1,487 bytes claimed, 1,612 there."""
+    situations.position_deletes_of_another_size(history)
+    check(history, ours)
+
+
+def test_a_comma_in_keys(history: History, ours: Installation) -> None:
+    """Theirs: lines of its file list have three fields, and nothing tells which comma is the separator."""
+    situations.a_comma_in_keys(history)
+    check(history, ours)
+
+
+def test_a_metadata_log_that_has_rolled_over(history: History, ours: Installation) -> None:
+    """Theirs: fails; the version that the copy has is no longer in the metadata log, so only a full run is left."""
+    situations.a_log_that_will_roll_over(history)
+    check(history, ours)
+    mirrored = situations.metadata_file(history).name
+    situations.roll_the_log_over(history)
+    log = [entry["metadata-file"] for entry in history.judge.metadata(history.table)["metadata-log"]]
+    assert mirrored not in {place.rpartition("/")[2] for place in log}
+    check(history, ours)

@@ -1,0 +1,168 @@
+"""A history of a table made by hand: what the mirror does meanwhile, where the table moves, and what must hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from lakemirror.errors import SourceVanishedError
+from lakemirror.replicate.stage import LocalEngine
+from lakemirror.storage.port import ObjectStore
+from lakemirror.storage.wrappers.fault import Action, Fault, FaultyStore, SimulatedCrash
+from tests.histories.actions import action, chosen
+from tests.histories.comparison import Comparison
+from tests.histories.reader import Reader
+from tests.histories.synthetic import Source
+from tests.histories.table_changes import TableChanges
+from tests.iceberg_files import EQUALITY_DELETES
+from tests.lake import ORDERS, Lake
+
+CRASHES = (Action.KILL, Action.KILL_MIDWAY, Action.KILL_AFTER)
+ROOTS_AT_MOST = 3
+
+
+class SyntheticHistory(TableChanges):
+    """One table and its mirror in a folder."""
+
+    def __init__(self, folder: Path, version: int, spelling: int, knobs: Mapping[str, int]) -> None:
+        self.folder, self.warehouse = folder, folder / "warehouse"
+        self.knobs = {"max_concurrency": 1, **knobs}
+        self.roots: dict[str, Path] = {}
+        self.tables = 1
+        self.configure()
+        self.source = Source(folder / "source.db", self.warehouse / "shop" / "orders", version)
+        self.source.spelling = spelling
+        self.source.publish()
+        self.comparison = Comparison(self.lake, Reader())
+
+    def configure(self) -> None:
+        self.lake = Lake(self.folder, defaults=self.knobs, roots=self.roots)
+        self.lake.source.close()  # it opens again when it is asked
+
+    # ------------------------------------------------------------------------------------------- what the mirror does
+
+    @action(weight=10)
+    def sync(self, a: int, b: int, c: int) -> None:
+        self.mirror()
+        self.lake.follow()
+        self.compare()
+        if c % 4 == 0:
+            self.compare_by_pyiceberg()
+
+    @action(weight=2)
+    def mirror_without_a_follower(self, a: int, b: int, c: int) -> None:
+        """What readers see stays as it is."""
+        before = self.pointer("mirror.db")
+        self.mirror()
+        assert self.pointer("mirror.db") == before
+        self.comparison.check_objects()
+
+    @action(when=TableChanges.has_snapshot)
+    def sync_to_a_snapshot(self, a: int, b: int, c: int) -> None:
+        target = chosen([*self.source.snapshots], a)
+        self.mirror(target)
+        self.lake.follow()
+        self.compare(target)
+
+    @action(weight=4)
+    def crash(self, a: int, b: int, c: int) -> None:
+        """The run dies at a write, if it comes so far. Readers see what they saw; the next step may be anything."""
+        before = self.pointer("mirror.db")
+        fault = Fault("put", chosen(CRASHES, b), nth=1 + a % 24)
+
+        def breaking(side: str, store: ObjectStore) -> ObjectStore:
+            return FaultyStore(store, [fault] if side == "mirror" else [])
+
+        try:
+            self.lake.app(wrap_store=breaking).mirror(ORDERS, engine=LocalEngine(1))
+        except SimulatedCrash:
+            assert self.pointer("mirror.db") == before
+        self.comparison.check_objects()
+        if c % 2:
+            self.lake.follow()
+
+    @action(weight=2)
+    def commit_between_detect_and_publish(self, a: int, b: int, c: int) -> None:
+        """What was detected is published whole, or the run says that it vanished; never anything between."""
+        app, before, old, forgets = self.lake.app(), self.pointer("mirror.db"), self.pointer("source.db"), c % 2 == 1
+        detected = app.detect(ORDERS)
+        self.source.commit("main", add=self.new_data(1 + a % 3, b), from_scratch=forgets)
+        if forgets:
+            self.source.expire(lambda number: False)
+        self.source.publish()
+        try:
+            app.mirror(ORDERS, detected=detected, engine=LocalEngine(1))
+        except SourceVanishedError:
+            assert forgets
+            assert self.pointer("mirror.db") == before
+            return
+        self.lake.follow()
+        if not forgets:
+            self.compare(source_uri=old)
+
+    # ------------------------------------------------------------------------------------------------- other places
+
+    def knows_few_places(self) -> bool:
+        return len(self.roots) < ROOTS_AT_MOST
+
+    @action(when=knows_few_places)
+    def move(self, a: int, b: int, c: int) -> None:
+        """ALTER TABLE … SET LOCATION: old files stay, and their place becomes a further root."""
+        self.roots[f"r{len(self.roots)}"] = self.source.location
+        self.source.location = self.warehouse / "shop" / f"moved{len(self.roots)}"
+        self.configure()
+        self.source.publish()
+
+    @action(when=knows_few_places)
+    def add_a_root(self, a: int, b: int, c: int) -> None:
+        """One that holds the table's data from now on, or one that has nothing to do with it."""
+        place = self.source.location / "data" if a % 2 else self.warehouse / "elsewhere"
+        if place not in self.roots.values():
+            self.roots[f"r{len(self.roots)}"] = place
+            self.configure()
+
+    @action()
+    def recreate(self, a: int, b: int, c: int) -> None:
+        """Dropped, and made anew under its name: another uuid, in the same place or another."""
+        self.source.point_catalog(None)
+        if c % 2 and self.lake.ready():
+            before = self.pointer("mirror.db")
+            self.lake.app().mirror(ORDERS)
+            assert self.pointer("mirror.db") == before
+        self.tables += 1
+        place = self.warehouse / "shop" / f"again{self.tables}" if a % 2 else self.source.location
+        self.source.start(place, 1 + b % 3)
+        self.source.publish()
+
+    # -------------------------------------------------------------------------------------------------- small words
+
+    def mirror(self, target: int | None = None) -> None:
+        """A new process's worth of state; what would go to Spark is done here."""
+        self.lake.app().mirror(ORDERS, engine=LocalEngine(1), target_snapshot_id=target)
+
+    def compare(self, head: int | None = None, source_uri: str | None = None) -> None:
+        """Against the source as it is or was, with main at its head or at `head`."""
+        ours, theirs = source_uri or self.pointer("source.db"), self.pointer("mirror.db")
+        assert ours is not None
+        assert theirs is not None
+        places = {"": str(self.source.location)} | {name: str(place) for name, place in self.roots.items()}
+        self.comparison.check(ours, theirs, places, head)
+
+    def compare_by_pyiceberg(self) -> None:
+        """Once more by a reader that we did not write, if it can read all that is live."""
+        files = [one.file for one in self.source.live("main", None)]
+        if all(one.content != EQUALITY_DELETES and one.file_format in ("PARQUET", "PUFFIN") for one in files):
+            want = self.comparison.rows(str(self.pointer("source.db")))
+            for rows in (self.lake.source_rows(), self.lake.mirror_rows()):
+                assert [(row["id"], row["city"]) for row in rows] == want
+
+    def pointer(self, database: str) -> str | None:
+        """What a catalog's row says, read without any Iceberg library."""
+        path = self.folder / database
+        if not path.exists():
+            return None
+        with closing(sqlite3.connect(path)) as connection:
+            found = connection.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+        return str(found[0][0]) if found else None

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.fuzz import hostile, pool, saved, worker
+from tests.fuzz import hostile, pool, saved, seeds, worker
 from tests.fuzz.cases import Case
 from tests.fuzz.pool import Answer, Job, Limits
 
@@ -47,10 +47,14 @@ class Tally:
             self.findings[answer["signature"]] = (job, answer)
             print(f"FINDING {answer['signature']}\n  {answer.get('name', '')}\n  again: {_again(job)}", flush=True)
 
+    @property
+    def total(self) -> int:
+        return sum(self.outcomes.values())
+
     def summary(self) -> str:
         counts = ", ".join(f"{self.outcomes[name]} {name}" for name in ("taken", "refused", "finding"))
         return (
-            f"{sum(self.outcomes.values())} inputs: {counts}; at most {self.slowest_s:.1f} s of CPU and "
+            f"{self.total} inputs: {counts}; at most {self.slowest_s:.1f} s of CPU and "
             f"{self.largest_bytes >> 20} MiB of memory for one"
         )
 
@@ -62,6 +66,11 @@ def _again(job: Job) -> str:
 def mutated(seed: int, count: int | None = None) -> Iterable[Job]:
     numbers = itertools.count() if count is None else range(count)
     return ({"seed": seed, "index": index} for index in numbers)
+
+
+def found_once() -> Iterable[Job]:
+    """Inputs that were findings before what they found was mended."""
+    return ({"file": str(path)} for path in sorted((seeds.CORPUS / "found").glob("*.json")))
 
 
 def fuzz(jobs: Iterable[Job], limits: Limits, *, seconds: float | None = None, children: int | None = None) -> Tally:
@@ -110,11 +119,14 @@ def main() -> int:
         return _show(worker.case_of(one), shrinks=args.shrink)
     print(f"seed {args.seed}", flush=True)
     start = time.monotonic()
-    by_hand = fuzz(({"hostile": name} for name in hostile.names()), HOSTILE_LIMITS)
-    print(f"made by hand: {by_hand.summary()}", flush=True)
+    jobs = itertools.chain(found_once(), ({"hostile": name} for name in hostile.names()))
+    by_hand = fuzz(jobs, HOSTILE_LIMITS)
+    print(f"kept or made by hand: {by_hand.summary()}", flush=True)
     tally = fuzz(mutated(args.seed), Limits(), seconds=max(10, start + args.minutes * 60 - time.monotonic()))
     print(f"mutated: {tally.summary()}")
-    return 1 if by_hand.findings or tally.findings else 0
+    found, total = len(by_hand.findings) + len(tally.findings), by_hand.total + tally.total
+    print(f"{found} findings in {total} inputs, seed {args.seed}{f'; kept in {FOUND}' if found else ''}")
+    return 1 if found else 0
 
 
 def _show(case: Case | worker.Probe, *, shrinks: bool) -> int:

@@ -1,6 +1,6 @@
 """Hostile files through the whole library, in children with limits: `make fuzz MINUTES=n`, and a part of the tests.
 
-    python -m tests.fuzz.inputs --minutes 10 --seed 7      as many mutated files as there is time for, after all bombs
+    python -m tests.fuzz.inputs --minutes 10 --seed 7      bombs for half of the time, then mutated files
     python -m tests.fuzz.inputs --seed 7 --index 1234      one of them again, here, with its traceback
     python -m tests.fuzz.inputs --hostile "empty lists"    one made by hand
     python -m tests.fuzz.inputs --file .cache/fuzz/x.json  one that was kept; --shrink makes it smaller
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
 from tests.fuzz import hostile, pool, saved, seeds, worker
 from tests.fuzz.cases import Case
@@ -73,6 +74,13 @@ def found_once() -> Iterable[Job]:
     return ({"file": str(path)} for path in sorted((seeds.CORPUS / "found").glob("*.json")))
 
 
+def made_by_hand(seed: int) -> Iterable[Job]:
+    """All of them, the quick ones first; which of the others come before the time is over depends on the seed."""
+    quick = hostile.quick_names()
+    slow = [name for name in hostile.names() if name not in quick]
+    return ({"hostile": name} for name in (*quick, *Random(seed).sample(slow, len(slow))))
+
+
 def fuzz(jobs: Iterable[Job], limits: Limits, *, seconds: float | None = None, children: int | None = None) -> Tally:
     tally = Tally()
     pool.run(jobs, children or min(2, os.cpu_count() or 1), limits, tally.add, seconds)
@@ -118,11 +126,11 @@ def main() -> int:
     if one is not None:
         return _show(worker.case_of(one), shrinks=args.shrink)
     print(f"seed {args.seed}", flush=True)
-    start = time.monotonic()
-    jobs = itertools.chain(found_once(), ({"hostile": name} for name in hostile.names()))
-    by_hand = fuzz(jobs, HOSTILE_LIMITS)
-    print(f"kept or made by hand: {by_hand.summary()}", flush=True)
-    tally = fuzz(mutated(args.seed), Limits(), seconds=max(10, start + args.minutes * 60 - time.monotonic()))
+    start, seconds = time.monotonic(), args.minutes * 60
+    jobs = [*found_once(), *made_by_hand(args.seed)]
+    by_hand = fuzz(jobs, HOSTILE_LIMITS, seconds=seconds / 2)
+    print(f"kept or made by hand: of {len(jobs)} there was time for {by_hand.summary()}", flush=True)
+    tally = fuzz(mutated(args.seed), Limits(), seconds=max(10, start + seconds - time.monotonic()))
     print(f"mutated: {tally.summary()}")
     found, total = len(by_hand.findings) + len(tally.findings), by_hand.total + tally.total
     print(f"{found} findings in {total} inputs, seed {args.seed}{f'; kept in {FOUND}' if found else ''}")

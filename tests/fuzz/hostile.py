@@ -24,7 +24,7 @@ Make = Callable[[], Case]
 _QUICK = (
     *("empty lists", "deep lists", "deep objects", "deletes in zstd", "deletes in ORC of empty chunks"),
     *("list that claims 2^62", "manifest that claims 2^62", "header that claims 2^62", "types that double"),
-    *("schema that is deep", "schema that is deep and whole", "schema of 60,000 fields", "puffin of run containers"),
+    *("schema that is deep", "schema that is deep and whole", "schema of 60,000 fields"),
 )
 
 

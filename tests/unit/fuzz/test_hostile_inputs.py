@@ -14,22 +14,25 @@ import pytest
 from tests.fuzz import cases, hostile, inputs, pool
 from tests.fuzz.pool import Answer, Job, Limits
 
-SECONDS = 15  # from the first input on
+SECONDS = 12  # from the first input on
 PROBES = ("eats", "asks for too much", "raises", "breaks lines", "says nothing", "echoes", "dies", "hangs")
 
 
 def test_hostile_files_are_taken_or_refused() -> None:
-    """What was found once, of those made by hand every third that is like others, then mutated ones till the end."""
+    """What was found once; of those made by hand every third that is like others, among mutated ones till the end."""
     seed = int(os.environ.get("FUZZ_SEED", inputs.SEED))
     print(f"seed {seed}")
     alike = [name for name in hostile.quick_names() if name[-1].isdigit() or name.endswith("replicator")]
     by_hand = sorted({*hostile.quick_names()} - {*alike[1::3], *alike[2::3]})
-    jobs = itertools.chain(inputs.found_once(), ({"hostile": name} for name in by_hand), inputs.mutated(seed))
+    mutated = iter(inputs.mutated(seed))
+    # mixed, so that a busy machine has time for some of each
+    mixed = zip(({"hostile": name} for name in by_hand), mutated, mutated, mutated, mutated, strict=False)
+    jobs = itertools.chain(inputs.found_once(), itertools.chain.from_iterable(mixed), mutated)
     tally = inputs.fuzz(jobs, Limits(grown_bytes=1 << 30), seconds=SECONDS)
     print(tally.summary())
     assert tally.findings == {}
-    assert tally.outcomes["refused"] > 50
-    assert tally.outcomes["taken"] > 5  # not all are refused at the door
+    assert tally.outcomes["refused"] > 20
+    assert tally.outcomes["taken"] > 3  # not all are refused at the door
 
 
 def test_what_must_not_be_is_found() -> None:

@@ -118,7 +118,7 @@ class Step:
             "source": ref.path,
             "target": target,
             "source_length": ref.length,
-            "entries": ref.entries,
+            "entries": None if ref.entries is None else min(ref.entries, UNKNOWN_COUNT),
             "target_length": None,
             "crc32c": None,
             "has_deletes": ref.has_deletes,

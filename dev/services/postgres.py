@@ -81,12 +81,16 @@ class Postgres:
 
 
 def server(folder: ServicesFolder, postgres: Postgres) -> Server:
-    """Makes the data folder at the first time."""
     home = folder.data(NAME)
     user = _other_user()
     data = home / "pgdata"
-    if not (data / "PG_VERSION").exists():
-        _initialise(home, data, postgres.password, user)
+
+    def prepare() -> None:
+        if not (data / "PG_VERSION").exists():
+            _initialise(home, data, postgres.password, user)
+        # The lock of one that was killed: where nobody buries the dead, it would be taken for alive.
+        (data / "postmaster.pid").unlink(missing_ok=True)
+
     settings = {
         "listen_addresses": "127.0.0.1",
         "port": postgres.port,
@@ -105,6 +109,7 @@ def server(folder: ServicesFolder, postgres: Postgres) -> Server:
         environment={"LC_ALL": "C"},
         stop_signal=int(signal.SIGINT),  # its fast shutdown: does not wait for clients to leave
         user=user,
+        prepare=prepare,
     )
 
 

@@ -46,8 +46,9 @@ class Process:
     def read(cls, record: Path) -> Process | None:
         """None where there is no record, or none that can be understood: then the mark has to do."""
         try:
-            return cls(**json.loads(record.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            found = json.loads(record.read_text(encoding="utf-8"))
+            return cls(**{**found, "leaves": tuple(found.get("leaves", ()))})
+        except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def write(self, record: Path) -> None:

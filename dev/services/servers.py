@@ -36,6 +36,7 @@ class Server:
     stop_timeout_s: float = 10.0
     user: tuple[int, int] | None = None
     leaves: tuple[str, ...] = ()
+    prepare: Callable[[], None] = lambda: None  # just before a start, when nothing of an earlier one runs any more
 
     @property
     def fingerprint(self) -> str:
@@ -100,6 +101,7 @@ class Servers:
         )
 
     def _start(self, server: Server) -> None:
+        server.prepare()
         log = self._folder.log(server.name)
         pid = processes.launch(
             server.command,

@@ -176,9 +176,11 @@ class ReadEntries:
     context: StageContext
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from gathered(self._read(row["uri"], row["length"], row["entries"], row["is_source"]), BATCH_ROWS)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        parts = (
+            part for row in rows for part in self._read(row["uri"], row["length"], row["entries"], row["is_source"])
+        )
+        return gathered(parts, BATCH_ROWS)
 
     def _read(self, uri: str, length: int, entries: int | None, is_source: bool) -> Iterator[pa.RecordBatch]:
         paths = self.context.paths

@@ -152,9 +152,10 @@ def rewrite_list(
     uri: str,
     target: str,
     manifests: Mapping[str, manifest_list.MirroredManifest],
+    seen: manifest_list.Seen[tuple[bytes, bytes]] | None = None,
 ) -> Stored:
-    """A manifest list, once all its manifests are in the mirror."""
-    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests)
+    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`."""
+    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests, seen)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 

@@ -1,11 +1,12 @@
 """Lakemirror on a table of `tables`, in a process of its own: prints seconds by stage and the requests it made.
 
-    python -m tests.perf.rivals.ours FOLDER full|commit|plan task|spark [HEAP]
+    python -m tests.perf.rivals.ours FOLDER full|commit|N task|spark [HEAP]
 
 The stages are the library's own: detect, plan, rewrite, and the marker. No data file is copied, as the other does not
 copy either. `full` starts from an empty mirror and takes the version in which every snapshot has a tag, so that every
-list and every manifest is rewritten; `commit` takes the last commit after the mirror has the version before it; `plan`
-is the first plan alone. In the Spark lane the session is up before the clock starts.
+list and every manifest is rewritten; `commit` takes the last commit after the mirror has the version before it; a
+number is the first plan, and no more, of the version after so many commits. In the Spark lane the session is up before
+the clock starts.
 """
 
 from __future__ import annotations
@@ -132,13 +133,13 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
         if what == "commit":
             Run(made.before, layout, engine).whole()
         with Watch() as memory:
-            run = Run(made.after if what == "commit" else made.tagged if what == "full" else made.after, layout, engine)
-            if what == "plan":
+            if what.isdigit():
+                run = Run(made.version(int(what)), layout, engine)
                 _, plan = run.plan()
                 answer: dict[str, object] = {"seconds": sum(run.seconds.values()), "by_stage": run.seconds}
                 answer |= {"files": plan.files, "segments": len(plan.segments)}
             else:
-                answer = run.whole()
+                answer = Run(made.tagged if what == "full" else made.after, layout, engine).whole()
         print(json.dumps({**answer, "peak_mb": memory.peak_mb}))
     return 0
 

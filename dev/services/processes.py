@@ -140,14 +140,15 @@ def kill_marked(mark: str) -> list[int]:
     killed: dict[int, str | None] = {}
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while True:
-        for pid in marked(mark):
+        found = list(marked(mark))
+        for pid in found:
             killed.setdefault(pid, birth(pid))
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         left = [pid for pid, born in killed.items() if born is not None and birth(pid) == born]
-        if not left:
+        if not found and not left:
             return sorted(killed)
         if time.monotonic() > deadline:
             raise ServicesError(f"processes {left} do not end, not even by SIGKILL: look at them with `ps`")

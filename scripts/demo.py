@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--profile",
         default="embedded",
-        help="embedded: catalogs on SQLite, files on this disk; services: those of `make up`",
+        help=" or ".join(PROFILES),
     )
     parser.add_argument("--keep", action="store_true", help="leave Airflow up at the end")
     parser.add_argument("--stop", action="store_true", help="stop the Airflow that --keep left up")

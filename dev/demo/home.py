@@ -45,6 +45,11 @@ class DemoHome:
         return {}
 
     @property
+    def prelude(self) -> str:
+        """What a shell must do before it can use the configuration."""
+        return ""
+
+    @property
     def files(self) -> str:
         """A command that lists what the mirror has of shop.orders."""
         return f"ls {short(self.mirror.folder)}/warehouse/shop/orders/*"

@@ -12,10 +12,12 @@ from typing import Any
 import yaml
 from pyiceberg.exceptions import NoSuchNamespaceError
 
-from dev.demo.home import DemoHome
+from dev.demo.home import DemoHome, short
 from dev.lake import ServedLake
 from dev.services import Services
 from dev.services.cleaning import remove_below
+from dev.services.endpoints import shell_exports
+from dev.services.folder import write_private
 from dev.shop import TABLES
 
 DATABASE = "demo"
@@ -55,6 +57,10 @@ class ServicesHome:
         return {**self.services.environment(), "POSTGRES_URI": self.services.postgres.uri(DATABASE)}
 
     @property
+    def prelude(self) -> str:
+        return f"source {short(self.folder / 'env')}; "
+
+    @property
     def files(self) -> str:
         return f".venv/bin/python -m dev.services ls {self.services.mirror_location}/shop/orders/"
 
@@ -88,3 +94,4 @@ class ServicesHome:
 
     def write_config(self) -> None:
         self._files.write_config(self.sections())
+        write_private(self.folder / "env", shell_exports(self.environment))

@@ -124,7 +124,7 @@ class Demo:
             time.sleep(POLL_S)
 
     def _tell_next(self, agrees: bool) -> None:
-        command = f"bin/lakemirror --config {short(self._home.config)}"
+        command = f"{self._home.prelude}bin/lakemirror --config {short(self._home.config)}"
         steps = [
             (f"{command} status", "where each table stands"),
             (f"{command} config show shop.orders", "every setting, and where it came from"),

@@ -1,4 +1,4 @@
-"""`python -m dev.services up [--gcs] [--hms] [--spark] | down | status | ls URI`: the hands of `make up` and `make down`.
+"""`python -m dev.services up [--gcs] [--hms] [--spark] | down | status | ls URI`: the hands of `make up` and `down`.
 
 Exit 0: done. Exit 1: something did not start. Exit 2: a tool is missing, and nothing was started.
 """
@@ -25,9 +25,7 @@ def main(argv: Sequence[str]) -> int:
         start.add_argument(f"--{part}", action="store_true", help=f"with {what}")
     commands.add_parser("down", help="stop what was started")
     commands.add_parser("status", help="what runs")
-    listing = commands.add_parser(
-        "ls", help="what is in a bucket: s3://lake/… of the source, s3://mirror/… of the mirror"
-    )
+    listing = commands.add_parser("ls", help="what is below s3://lake/… or s3://mirror/…")
     listing.add_argument("uri")
     args = parser.parse_args(argv)
     folder = ServicesFolder()
@@ -74,6 +72,8 @@ def _down(folder: ServicesFolder) -> None:
 
 
 def _list(uri: str, folder: ServicesFolder) -> None:
+    if not running(folder=folder):
+        raise ServicesError(f"ls {uri}: the services are not up; run `make up`")
     services = up(folder=folder)
     scheme, _, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")

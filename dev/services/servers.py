@@ -78,6 +78,10 @@ class Servers:
         record.unlink(missing_ok=True)
         return was_up
 
+    def kill(self, name: str) -> bool:
+        """As if it had died: it stays on record. Returns when it is gone; False if it did not run."""
+        return bool(processes.kill_marked(self._mark(name)))
+
     def recorded(self) -> list[str]:
         """The names of all that were started and not stopped."""
         return sorted(record.stem for record in self._folder.pids.glob("*.json"))

@@ -24,7 +24,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.catalog import load_catalog
 from sqlalchemy.exc import OperationalError
 
-from dev.services import Services, ServicesFolder, down, processes, running, up
+from dev.services import Services, ServicesFolder, down, kill, processes, running, up
 from dev.services.cleaning import clean
 from dev.services.folder import PROJECT
 from dev.services.layout import PORTS_OF
@@ -96,7 +96,7 @@ def test_one_that_was_killed_is_started_again_and_only_that(folder: ServicesFold
     table.create_namespace("a")
     table.create_table("a.t", ROWS.schema).append(ROWS)
     before = running(folder=folder)
-    os.kill(before[victim], signal.SIGKILL)
+    assert kill(victim, folder=folder)
 
     again = up(folder=folder)
 
@@ -224,7 +224,7 @@ def test_tokens_of_the_mirror_end_with_its_process(folder: ServicesFolder, own: 
     identity, secret = catalog.credential.split(":")
     form = {"grant_type": "client_credentials", "client_id": identity, "client_secret": secret}
     token = answer(catalog.oauth2_server_uri, **form)[1]["access_token"]
-    os.kill(running(folder=folder)["rest-mirror"], signal.SIGKILL)
+    assert kill("rest-mirror", folder=folder)
     up(folder=folder)
 
     assert answer(f"{catalog.uri}/v1/config", token)[0] == 401

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
@@ -23,6 +24,7 @@ from lakemirror.storage.wrappers.forward import ForwardingStore
 from lakemirror.storage.wrappers.limit import RateLimitedStore
 from lakemirror.storage.wrappers.retry import RetryingStore
 from tests.contract.s3_double import s3_double
+from tests.contract.wire_homes import WireHome
 
 _SERVERS = json.loads(os.environ.get("LAKEMIRROR_TEST_STORES", "{}"))
 _WRAPPERS: dict[str, Callable[[ObjectStore], ObjectStore]] = {
@@ -62,3 +64,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     else:
         memory = ObstoreStore({})
         yield Place(_WRAPPERS[name](memory) if name in _WRAPPERS else memory, "memory://bucket/some/where")
+
+
+@pytest.fixture(params=["memory", "file", *_SERVERS])
+def wire_home(request: pytest.FixtureRequest, tmp_path: Path) -> WireHome:
+    name = request.param
+    if name == "file":
+        return WireHome(f"file://{tmp_path}", {}, MemoryBuckets())
+    if name in _SERVERS:
+        return WireHome(f"{_SERVERS[name]['root']}/{uuid.uuid4()}", _SERVERS[name]["properties"], MemoryBuckets())
+    return WireHome("memory://bucket/some/where", {}, MemoryBuckets())

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -47,11 +48,21 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=30)
 _users: list[int] = []  # the process that obstore's threads live in; they are one per process, hence this is too
 
 
+@dataclass(slots=True)
+class MemoryUpload:
+    """A multipart upload that is not finished: its parts by number."""
+
+    uri: str
+    begun_at: datetime
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
 class MemoryBuckets:
     """Buckets in the memory of this process, by name; stores given the same MemoryBuckets see the same objects."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, MemoryStore] = {}
+        self.uploads: dict[str, MemoryUpload] = {}
 
     def bucket(self, name: str) -> MemoryStore:
         from obstore.store import MemoryStore

@@ -5,10 +5,10 @@ Objects are addressed by full URI, a literal string as Iceberg writes it (never 
 `file:/abs/path` mean the same as `file:///abs/path`, which is the form that every answer uses; other URIs come back in
 the scheme they were asked in.
 
-Errors: TransientError (network, server, cut short; ThrottledError if the store asks for fewer requests), ObjectNotFound,
-ConditionFailed, and PermanentError for what will not change by itself (access denied, a key that the store cannot hold).
-Each carries the verb as `op` and the URI as `subject`. After a TransientError of a write nobody knows whether it took
-effect; it did so wholly or not at all.
+Errors: TransientError (network, server, cut short; ThrottledError if the store asks for fewer requests),
+ObjectNotFound, ConditionFailed, and PermanentError for what will not change by itself (access denied, a key that the
+store cannot hold). Each carries the verb as `op` and the URI as `subject`. After a TransientError of a write nobody
+knows whether it took effect; it did so wholly or not at all.
 """
 
 from __future__ import annotations

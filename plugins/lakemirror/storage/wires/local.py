@@ -53,6 +53,10 @@ class LocalWire:
     async def head(self, uri: str) -> ObjectInfo:
         return await self._run(partial(self._store.head, uri))
 
+    async def stored(self, uri: str) -> Stored:
+        info = await self.head(uri)
+        return Stored(info.size_bytes, None, info.e_tag)
+
     async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
         check_slice(uri, start, length)
         return (await self._run(partial(self._read, uri, start, length, e_tag))).data

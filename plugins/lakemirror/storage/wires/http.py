@@ -77,10 +77,9 @@ def encoded_query(pairs: Mapping[str, str]) -> str:
 
 def environment_proxy(scheme: str, host: str) -> str | None:
     """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name; asked once: aiohttp would ask in a thread each time."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies, proxy_bypass
 
-    proxies = getproxies_environment()
-    return None if proxy_bypass_environment(host, proxies) else proxies.get(scheme)
+    return None if proxy_bypass(host) else getproxies().get(scheme)
 
 
 class Http:
@@ -88,6 +87,7 @@ class Http:
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
+        self._was_let_in = False
 
     async def ask(self, request: Request) -> Answer:
         """The answer; an error of the port unless it is a success. S3 may tell a failure in a body that began well."""
@@ -124,7 +124,9 @@ class Http:
             ) as response:
                 if not 200 <= response.status < 300:
                     said = await _bounded(response, _MAX_ERROR_BYTES)
-                    raise failure(request, response.status, _code(said), _retry_after_s(response.headers))
+                    code = "ExpiredToken" if response.status == 401 and self._was_let_in else _code(said)
+                    raise failure(request, response.status, code, _retry_after_s(response.headers))
+                self._was_let_in = True
                 yield response
         except aiohttp.InvalidURL as err:
             raise PermanentError(request.op, request.uri, "no address to ask", "check the endpoint") from err
@@ -146,6 +148,16 @@ class Http:
                 read_bufsize=_READ_BUFFER_BYTES,
             )
         return self._session
+
+
+def check_answer(request: Request, response: ClientResponse, start: int, length: int) -> None:
+    """The range that comes must be the one that was asked for, before its bytes are read."""
+    got = response.headers.get("Content-Range", "")
+    if response.status != 206 or not got.startswith(f"bytes {start}-{start + length - 1}/"):
+        want = f"want bytes {start}-{start + length - 1}, got {got or 'the whole'}"
+        raise PermanentError(
+            request.op, request.uri, f"the range is not within the object ({want})", "the object is not what it was"
+        )
 
 
 async def body_of(request: Request, response: ClientResponse, length: int) -> bytes:

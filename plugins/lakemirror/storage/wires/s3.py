@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.sax.saxutils import escape
 
 from lakemirror.errors import PermanentError
@@ -24,13 +24,19 @@ from lakemirror.storage.checksum import as_base64, from_base64
 from lakemirror.storage.keys import Address, check_key, check_prefix
 from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, ObjectInfo, ObjectNotFound, check_range
 from lakemirror.storage.wire import Part, Stored, Upload, WireCapabilities, check_arrived, check_parts, check_slice
-from lakemirror.storage.wires.http import Answer, Http, Request, body_of, encoded, encoded_query, pieces_of
+from lakemirror.storage.wires.http import (
+    Answer,
+    Http,
+    Request,
+    body_of,
+    check_answer,
+    encoded,
+    encoded_query,
+    pieces_of,
+)
 from lakemirror.storage.wires.s3_place import S3Places
 from lakemirror.storage.wires.sigv4 import UNSIGNED, Credentials, Signer
 from lakemirror.storage.wires.xml import parsed, text_in
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
 
 _GIB: Final = 1 << 30
 _MAX_PUT_BYTES: Final = 5 * _GIB
@@ -75,7 +81,7 @@ class S3Wire:
             return b""
         request = await self._reading("read", uri, start, length, e_tag)
         async with self._http.answered(request) as response:
-            _check_answer(request, response, start, length)
+            check_answer(request, response, start, length)
             return await body_of(request, response, length)
 
     async def stream(
@@ -87,7 +93,7 @@ class S3Wire:
             return
         request = await self._reading("stream", uri, start, length, e_tag)
         async with self._http.answered(request) as response:
-            _check_answer(request, response, start, length)
+            check_answer(request, response, start, length)
             async for piece in pieces_of(request, response, length, chunk_bytes):
                 yield piece
 
@@ -277,16 +283,6 @@ def _info(uri: str, headers: Mapping[str, str]) -> ObjectInfo:
     except (KeyError, ValueError) as err:
         raise PermanentError("head", uri, "the store does not say size and time", "check the endpoint") from err
     return ObjectInfo(uri, size_bytes, headers.get("ETag"), modified_at)
-
-
-def _check_answer(request: Request, response: ClientResponse, start: int, length: int) -> None:
-    """The range that comes must be the one that was asked for, before its bytes are read."""
-    got = response.headers.get("Content-Range", "")
-    if response.status != 206 or not got.startswith(f"bytes {start}-{start + length - 1}/"):
-        want = f"want bytes {start}-{start + length - 1}, got {got or 'the whole'}"
-        raise PermanentError(
-            request.op, request.uri, f"the range is not within the object ({want})", "the object is not what it was"
-        )
 
 
 def _listed(parts: Sequence[Part], *, sums: bool) -> str:

@@ -82,6 +82,7 @@ class SchemeWire:
         return wire
 
     def _made(self, kind: Kind) -> Wire:
+        from lakemirror.storage.wires.gcs import GcsWire
         from lakemirror.storage.wires.local import file_wire, memory_wire
         from lakemirror.storage.wires.s3 import S3Wire
 
@@ -91,4 +92,4 @@ class SchemeWire:
             return memory_wire(self._memory or MemoryBuckets())
         if kind == "s3":
             return S3Wire(self._properties, self._abilities)
-        raise PermanentError("open", kind, "no wire to this store yet", "use file:// or memory://")
+        return GcsWire(self._properties, self._abilities)

@@ -101,7 +101,7 @@ class Signer:
 
 
 def _chain() -> Any:
-    import botocore.session  # type: ignore[import-untyped]
+    import botocore.session
 
     found = botocore.session.get_session().get_credentials()
     if found is None:

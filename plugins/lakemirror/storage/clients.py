@@ -103,6 +103,11 @@ class Clients:
             client = self._clients.setdefault(name, make(address.bucket, self._properties, retries))
         return client
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of stores, secrets included."""
+        return self._properties
+
     def __getstate__(self) -> dict[str, object]:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 

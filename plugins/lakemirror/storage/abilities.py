@@ -47,6 +47,8 @@ class Abilities:
                 raise PermanentError(op, address.uri, why, "rename the object, or move the table to another store")
 
 
+LOCAL: Final = Abilities(True, True, True, True, True, True, False, False, True, "")
+"""Of files and memory, as the adapters here have them."""
 AMAZON: Final = Abilities(True, True, True, True, True, True, True, True, True, "")
 GOOGLE: Final = Abilities(True, True, True, True, True, True, True, False, True, "")
 

@@ -74,10 +74,10 @@ class GcsWire:
         )
 
     async def head(self, uri: str) -> ObjectInfo:
-        return _info(uri, (await self._ask("head", check_key(uri, "head"), "HEAD", _STORED_AS_IT_IS)).headers)
+        return _info(uri, (await self.ask("head", check_key(uri, "head"), "HEAD", _STORED_AS_IT_IS)).headers)
 
     async def stored(self, uri: str) -> Stored:
-        headers = (await self._ask("stored", check_key(uri, "stored"), "HEAD", _STORED_AS_IT_IS)).headers
+        headers = (await self.ask("stored", check_key(uri, "stored"), "HEAD", _STORED_AS_IT_IS)).headers
         info = _info(uri, headers)
         return Stored(info.size_bytes, _crc32c_in(headers), info.e_tag)
 
@@ -112,7 +112,7 @@ class GcsWire:
         if not self._can.conditional_create:
             await self._look_first("create", address)
         headers = {"x-goog-if-generation-match": "0", "x-goog-hash": f"crc32c={as_base64(crc32c)}"}
-        answer = await self._ask("create", address, "PUT", headers, body=data)
+        answer = await self.ask("create", address, "PUT", headers, body=data)
         got = _crc32c_in(answer.headers)
         check_arrived("create", uri, crc32c, got)
         return Stored(len(data), got, answer.headers.get(_GENERATION))
@@ -122,14 +122,14 @@ class GcsWire:
         self._can.check("begin", address)
         token = secrets.token_hex(8)
         beside = check_key(_beside(uri, token), "begin")
-        answer = await self._ask("begin", beside, "POST", query={"uploads": ""})
+        answer = await self.ask("begin", beside, "POST", query={"uploads": ""})
         return f"{token}:{text_in(parsed('begin', uri, answer.body), 'UploadId')}"
 
     async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
         beside, upload_id = _taken_apart(uri, upload, "put_part")
         query = {"partNumber": str(number), "uploadId": upload_id}
         headers = {"x-goog-hash": f"crc32c={as_base64(crc32c)}"}
-        answer = await self._ask("put_part", beside, "PUT", headers, query, data, about=uri)
+        answer = await self.ask("put_part", beside, "PUT", headers, query, data, about=uri)
         check_arrived("put_part", uri, crc32c, _crc32c_in(answer.headers))
         return Part(number, len(data), crc32c, answer.headers.get("ETag", ""))
 
@@ -141,7 +141,7 @@ class GcsWire:
         )
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         with suppress(ObjectNotFound):  # an earlier attempt may have come this far; if not, `stored` says so
-            await self._ask("finish", beside, "POST", query={"uploadId": upload_id}, body=body, about=uri)
+            await self.ask("finish", beside, "POST", query={"uploadId": upload_id}, body=body, about=uri)
         whole = await self._stored_beside(uri, beside)
         check_arrived("finish", uri, crc32c, whole.crc32c)
         if whole.size_bytes != size_bytes:
@@ -158,7 +158,7 @@ class GcsWire:
     async def abort(self, uri: str, upload: str) -> None:
         beside, upload_id = _taken_apart(uri, upload, "abort")
         with suppress(ObjectNotFound):
-            await self._ask("abort", beside, "DELETE", query={"uploadId": upload_id}, about=uri)
+            await self.ask("abort", beside, "DELETE", query={"uploadId": upload_id}, about=uri)
         if beside.uri != uri:
             await self._delete(beside)
 
@@ -167,7 +167,7 @@ class GcsWire:
         bucket = Address(address.scheme, address.bucket, "")
         query = {"uploads": "", "prefix": f"{address.key}/" if address.key else "", "max-uploads": "1000"}
         while True:
-            page = parsed("uploads", prefix_uri, (await self._ask("uploads", bucket, "GET", query=query)).body)
+            page = parsed("uploads", prefix_uri, (await self.ask("uploads", bucket, "GET", query=query)).body)
             for found in page.findall("{*}Upload"):
                 key, upload_id = text_in(found, "Key"), text_in(found, "UploadId")
                 ours = _TEMPORARY.fullmatch(key)
@@ -221,7 +221,7 @@ class GcsWire:
 
     async def _delete(self, address: Address) -> None:
         with suppress(ObjectNotFound):
-            await self._ask("abort", address, "DELETE")
+            await self.ask("abort", address, "DELETE")
 
     async def _stored_beside(self, uri: str, beside: Address) -> Stored:
         try:
@@ -233,7 +233,7 @@ class GcsWire:
     async def _look_first(self, op: str, address: Address) -> None:
         """For servers that ignore conditions, in the weaker mode that the operator chose by name."""
         try:
-            await self._ask(op, address, "HEAD")
+            await self.ask(op, address, "HEAD")
         except ObjectNotFound:
             return
         raise ConditionFailed(op, address.uri, "the object exists already", "read it, and decide")
@@ -249,7 +249,7 @@ class GcsWire:
             headers["x-goog-if-generation-match"] = e_tag
         return await self._request(op, check_key(uri, op), "GET", headers, {}, b"", uri)
 
-    async def _ask(
+    async def ask(
         self,
         op: str,
         address: Address,
@@ -259,6 +259,7 @@ class GcsWire:
         body: bytes = b"",
         about: str | None = None,
     ) -> Answer:
+        """One request about an object or bucket, signed; for verbs that the port has not, as those of the probe."""
         uri = about or address.uri
         return await self._http.ask(await self._request(op, address, method, headers or {}, query or {}, body, uri))
 

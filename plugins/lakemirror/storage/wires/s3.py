@@ -67,11 +67,11 @@ class S3Wire:
         )
 
     async def head(self, uri: str) -> ObjectInfo:
-        return _info(uri, (await self._ask("head", check_key(uri, "head"), "HEAD")).headers)
+        return _info(uri, (await self.ask("head", check_key(uri, "head"), "HEAD")).headers)
 
     async def stored(self, uri: str) -> Stored:
         address = check_key(uri, "stored")
-        headers = (await self._ask("stored", address, "HEAD", {"x-amz-checksum-mode": "ENABLED"})).headers
+        headers = (await self.ask("stored", address, "HEAD", {"x-amz-checksum-mode": "ENABLED"})).headers
         return Stored(_info(uri, headers).size_bytes, from_base64(headers.get(_CRC32C, "")), headers.get("ETag"))
 
     async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
@@ -102,7 +102,7 @@ class S3Wire:
         if not self._can.conditional_create:
             await self._look_first("create", address)
         headers = self._sums(data, crc32c) | _NEW
-        answer = await self._ask("create", address, "PUT", headers, body=data)
+        answer = await self.ask("create", address, "PUT", headers, body=data)
         got = from_base64(answer.headers.get(_CRC32C, ""))
         check_arrived("create", uri, crc32c, got)
         return Stored(len(data), got, answer.headers.get("ETag"))
@@ -110,13 +110,13 @@ class S3Wire:
     async def begin(self, uri: str) -> str:
         kind = {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
         headers = kind if self._can.checks_crc32c else {}
-        answer = await self._ask("begin", self._target(uri, "begin"), "POST", headers, {"uploads": ""})
+        answer = await self.ask("begin", self._target(uri, "begin"), "POST", headers, {"uploads": ""})
         return text_in(parsed("begin", uri, answer.body), "UploadId")
 
     async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
         address = check_key(uri, "put_part")
         query = {"partNumber": str(number), "uploadId": upload}
-        answer = await self._ask("put_part", address, "PUT", self._sums(data, crc32c), query, data)
+        answer = await self.ask("put_part", address, "PUT", self._sums(data, crc32c), query, data)
         check_arrived("put_part", uri, crc32c, from_base64(answer.headers.get(_CRC32C, "")))
         return Part(number, len(data), crc32c, answer.headers.get("ETag", ""))
 
@@ -129,7 +129,7 @@ class S3Wire:
 
     async def abort(self, uri: str, upload: str) -> None:
         try:
-            await self._ask("abort", check_key(uri, "abort"), "DELETE", query={"uploadId": upload})
+            await self.ask("abort", check_key(uri, "abort"), "DELETE", query={"uploadId": upload})
         except ObjectNotFound:
             return  # finished, or aborted before
 
@@ -138,7 +138,7 @@ class S3Wire:
         bucket = Address(address.scheme, address.bucket, "")
         query = {"uploads": "", "prefix": f"{address.key}/" if address.key else "", "max-uploads": "1000"}
         while True:
-            page = parsed("uploads", prefix_uri, (await self._ask("uploads", bucket, "GET", query=query)).body)
+            page = parsed("uploads", prefix_uri, (await self.ask("uploads", bucket, "GET", query=query)).body)
             for found in page.findall("{*}Upload"):
                 key = text_in(found, "Key")
                 if key.startswith(query["prefix"]):  # not every server minds the prefix
@@ -166,7 +166,7 @@ class S3Wire:
         try:
             if self._can.conditional_copy and there.size_bytes <= _MAX_PUT_BYTES:
                 sums = {"x-amz-checksum-algorithm": "CRC32C"} if self._can.keeps_crc32c else {}
-                await self._ask("copy_within", target, "PUT", named | sums | _NEW)
+                await self.ask("copy_within", target, "PUT", named | sums | _NEW)
             else:
                 await self._copy_parts(target, named, there.size_bytes)
         except ConditionFailed:
@@ -191,7 +191,7 @@ class S3Wire:
 
     async def _copy_parts(self, target: Address, named: Mapping[str, str], size_bytes: int) -> None:
         upload = text_in(
-            parsed("copy_within", target.uri, (await self._ask("begin", target, "POST", {}, {"uploads": ""})).body),
+            parsed("copy_within", target.uri, (await self.ask("begin", target, "POST", {}, {"uploads": ""})).body),
             "UploadId",
         )
         try:
@@ -201,7 +201,7 @@ class S3Wire:
                 last = min(start + _COPY_PART_BYTES, size_bytes) - 1
                 headers = {**named, "x-amz-copy-source-range": f"bytes={start}-{last}"}
                 query = {"partNumber": str(number), "uploadId": upload}
-                answer = await self._ask("copy_within", target, "PUT", headers, query)
+                answer = await self.ask("copy_within", target, "PUT", headers, query)
                 tags.append((number, text_in(parsed("copy_within", target.uri, answer.body), "ETag")))
             if not tags:  # an upload must have a part, and no range of an empty object can be copied
                 part = await self.put_part(target.uri, upload, 1, b"", 0)
@@ -221,14 +221,14 @@ class S3Wire:
             await self._look_first("finish", address)
         body = f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{listed}</CompleteMultipartUpload>'
         headers = {**sums, **_NEW, "x-amz-mp-object-size": str(size_bytes), "content-type": "application/xml"}
-        answer = await self._ask("finish", address, "POST", headers, {"uploadId": upload}, body.encode())
+        answer = await self.ask("finish", address, "POST", headers, {"uploadId": upload}, body.encode())
         said = parsed("finish", uri, answer.body)
         return from_base64(text_in(said, "ChecksumCRC32C", "")), text_in(said, "ETag", "") or None
 
     async def _look_first(self, op: str, address: Address) -> None:
         """For servers that ignore conditions, in the weaker mode that the operator chose by name."""
         try:
-            await self._ask(op, address, "HEAD")
+            await self.ask(op, address, "HEAD")
         except ObjectNotFound:
             return
         raise ConditionFailed(op, address.uri, "the object exists already", "read it, and decide")
@@ -246,7 +246,7 @@ class S3Wire:
             headers["if-match"] = e_tag
         return await self._request(op, check_key(uri, op), "GET", headers, {}, b"")
 
-    async def _ask(
+    async def ask(
         self,
         op: str,
         address: Address,
@@ -255,6 +255,7 @@ class S3Wire:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Answer:
+        """One request about an object or bucket, signed; for verbs that the port has not, as those of the probe."""
         return await self._http.ask(await self._request(op, address, method, headers or {}, query or {}, body))
 
     async def _request(

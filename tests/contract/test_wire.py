@@ -121,6 +121,8 @@ class TestCreating:
         assert stored.crc32c in (None, crc32c_of(data))
         assert stored.e_tag == wire_home.store.head(uri).e_tag
         assert b"".join(wire_home.store.stream(uri)) == data
+        there = wire_home.run(lambda wire: wire.stored(uri))
+        assert there in (stored, Stored(size_bytes, None, stored.e_tag))
 
     def test_what_is_there_stays(self, wire_home: WireHome) -> None:
         uri = wire_home.uri("x")
@@ -167,6 +169,9 @@ class TestCreating:
         if key == "#" and wire_home.root.startswith("file:"):
             return  # refused by name; tests/unit/storage/test_keys.py
         uri, target = wire_home.uri(f"k/{key}"), wire_home.uri(f"c/{key}")
+        if any(character in key for character in wire_home.abilities.spoiled):
+            wire_home.run(lambda wire: _refused_by_name(wire, uri))
+            return
 
         async def work(wire: Wire) -> None:
             await create(wire, uri, key.encode())
@@ -348,6 +353,13 @@ class TestCopying:
                 await wire.copy_within(wire_home.uri("x"), elsewhere)
 
         wire_home.run(work)
+
+
+async def _refused_by_name(wire: Wire, uri: str) -> None:
+    for attempt in (create(wire, uri, b"x"), wire.begin(uri), wire.copy_within(uri + "2", uri)):
+        with pytest.raises(PermanentError, match="cannot hold this key") as raised:
+            await attempt
+        assert raised.value.subject == uri
 
 
 async def _uploads(wire: Wire, prefix_uri: str) -> list[Upload]:

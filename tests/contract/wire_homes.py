@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.objects import ObstoreStore
@@ -22,10 +23,11 @@ class WireHome:
     root: str
     properties: dict[str, str]
     memory: MemoryBuckets
+    abilities: Abilities
 
     @property
     def store(self) -> ObstoreStore:
-        return ObstoreStore(self.properties, memory=self.memory)
+        return ObstoreStore(self.properties, memory=self.memory, abilities=self.abilities)
 
     def uri(self, key: str) -> str:
         return f"{self.root}/{key}"
@@ -35,7 +37,7 @@ class WireHome:
 
     def run(self, work: Callable[[Wire], Awaitable[T]]) -> T:
         async def opened() -> T:
-            wire = open_wire(self.properties, self.memory)
+            wire = open_wire(self.properties, self.memory, self.abilities)
             try:
                 return await asyncio.wait_for(work(wire), 90)
             finally:

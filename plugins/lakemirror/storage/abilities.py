@@ -23,7 +23,9 @@ class Abilities:
     conditional_delete: bool
     """A delete that names an e_tag removes only that content."""
     conditional_finish: bool
-    """An upload in parts that must create never replaces; on GCS it is finished by a conditional rewrite."""
+    """An upload in parts that must create does not replace what is there; on GCS a conditional rewrite finishes it."""
+    atomic_finish: bool
+    """And of many such uploads that finish at once, one wins."""
     checks_crc32c: bool
     """Bytes that do not have the CRC32C sent with them are refused."""
     keeps_crc32c: bool
@@ -47,10 +49,10 @@ class Abilities:
                 raise PermanentError(op, address.uri, why, "rename the object, or move the table to another store")
 
 
-LOCAL: Final = Abilities(True, True, True, True, True, True, False, False, True, "")
+LOCAL: Final = Abilities(True, True, True, True, True, True, True, False, False, True, "")
 """Of files and memory, as the adapters here have them."""
-AMAZON: Final = Abilities(True, True, True, True, True, True, True, True, True, "")
-GOOGLE: Final = Abilities(True, True, True, True, True, True, True, False, True, "")
+AMAZON: Final = Abilities(True, True, True, True, True, True, True, True, True, True, "")
+GOOGLE: Final = Abilities(True, True, True, True, True, True, True, True, False, True, "")
 
 
 def abilities_from(document: Mapping[str, Any]) -> Abilities | None:

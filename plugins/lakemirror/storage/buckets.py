@@ -39,7 +39,7 @@ from lakemirror.storage.port import (
     check_range,
     cut_short,
 )
-from lakemirror.storage.streaming import create_streamed
+from lakemirror.storage.streaming import create_streamed, temporary_beside
 
 if TYPE_CHECKING:
     from obstore import GetOptions, PutMode
@@ -183,8 +183,7 @@ class BucketObjects:
         if isinstance(condition, Create):
             if _is_there(client, address.key):  # before the whole body is sent for nothing
                 raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
-            with as_put(address.uri):
-                return create_streamed(self._clients.properties, self._abilities, address.uri, pieces).e_tag
+            return self._create_parts(address, pieces)
         result = obstore.put(
             client,
             address.key,
@@ -194,6 +193,18 @@ class BucketObjects:
             max_concurrency=_UPLOADS_AT_ONCE,
         )
         return e_tag_of(address, result)
+
+    def _create_parts(self, address: Address, pieces: Iterator[bytes]) -> str | None:
+        can, beside = self._abilities, None
+        if can is not None and can.conditional_copy and not can.atomic_finish:
+            beside = check_key(temporary_beside(address.uri), "put")
+        try:
+            with as_put(address.uri):
+                uri = beside.uri if beside else None
+                return create_streamed(self._clients.properties, can, address.uri, pieces, uri).e_tag
+        finally:
+            if beside:
+                _delete_if_there(self._clients.open(beside), beside.key)
 
     def _look_first(self, address: Address, condition: Condition) -> None:
         """On a server that ignores the condition; between the look and the write another writer may come."""

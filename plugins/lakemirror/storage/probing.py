@@ -12,12 +12,14 @@ from lakemirror.storage.abilities import AMAZON, GOOGLE, Abilities
 from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.keys import check_key, check_prefix
 from lakemirror.storage.port import ConditionFailed, ObjectNotFound, ThrottledError
-from lakemirror.storage.wire import Stored, Wire
+from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.gcs import GcsWire
 from lakemirror.storage.wires.s3 import S3Wire
 
 _RACERS: Final = 8
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
+_FINISHERS: Final = 16
+_FINISH_ROUNDS: Final = 8
 _OLD, _NEW = b"old", b"new"
 
 
@@ -49,13 +51,14 @@ class Probe:
 
     async def run(self) -> Abilities:
         await self._dialect.put(self._uri("plain"), _OLD)  # if this fails, nothing below would mean anything
-        conditional_create = await self._conditional_create()
+        conditional_finish = await self._conditional_finish()
         return Abilities(
-            conditional_create=conditional_create,
+            conditional_create=await self._conditional_create(),
             conditional_replace=await self._conditional_replace(),
             conditional_copy=await self._conditional_copy(),
             conditional_delete=await self._conditional_delete(),
-            conditional_finish=await self._conditional_finish(),
+            conditional_finish=conditional_finish,
+            atomic_finish=conditional_finish and await self._atomic_finish(),
             checks_crc32c=await self._checks_crc32c(),
             keeps_crc32c=await self._keeps_crc32c(),
             tags=self._dialect.has_tags and await self._keeps_tags(),
@@ -104,6 +107,22 @@ class Probe:
         return await self._meets_condition(self._in_one_part(uri)) and await self._works(
             self._in_one_part(self._uri("parts"))
         )
+
+    async def _atomic_finish(self) -> bool:
+        """A server may look and write in two steps: then several win now and then, hence many rounds."""
+        for number in range(_FINISH_ROUNDS):
+            uri = self._uri(f"finish-{number}")
+            begun = await asyncio.gather(*(self._begun(uri) for _ in range(_FINISHERS)))
+            sum_of = crc32c_of(_NEW)
+            won = await _winners([self._wire.finish(uri, upload, [part], sum_of) for upload, part in begun])
+            await asyncio.gather(*(self._wire.abort(uri, upload) for upload, _ in begun))
+            if won != 1:
+                return False
+        return True
+
+    async def _begun(self, uri: str) -> tuple[str, Part]:
+        upload = await self._wire.begin(uri)
+        return upload, await self._wire.put_part(uri, upload, 1, _NEW, crc32c_of(_NEW))
 
     async def _checks_crc32c(self) -> bool:
         uri = self._uri("damaged")

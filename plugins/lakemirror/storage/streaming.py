@@ -6,6 +6,7 @@ obstore's own uploads in parts know no condition. Memory: a few parts at once. W
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -21,18 +22,31 @@ _SMALL_PARTS: Final = 2000  # then larger ones: stores take 10,000 parts, and bo
 
 
 def create_streamed(
-    properties: Mapping[str, str], abilities: Abilities | None, uri: str, pieces: Iterator[bytes]
+    properties: Mapping[str, str],
+    abilities: Abilities | None,
+    uri: str,
+    pieces: Iterator[bytes],
+    beside: str | None = None,
 ) -> Stored:
-    """Write all pieces as one new object; ConditionFailed if there is one already."""
+    """Write all pieces as one new object; ConditionFailed if there is one already.
+
+    With `beside`, under that URI first, and then by a conditional copy: for servers that let several uploads finish at
+    once, but only one copy. The caller deletes it.
+    """
 
     async def work() -> Stored:
         wire = open_wire(properties, abilities=abilities)
         try:
-            return await _upload(wire, uri, pieces)
+            stored = await _upload(wire, beside or uri, pieces)
+            return stored if beside is None else await wire.copy_within(beside, uri, e_tag=stored.e_tag)
         finally:
             await wire.close()
 
     return run(work())
+
+
+def temporary_beside(uri: str) -> str:
+    return f"{uri}._upload-{secrets.token_hex(8)}"
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -68,7 +68,7 @@ class WireCapabilities:
     sends_crc32c: bool
     """The store checks the CRC32C that is sent with the bytes, and refuses damaged ones."""
     create_only_parts: bool
-    """`finish` is atomic; if not, it looks first and then writes."""
+    """`finish` has one winner of many; if not, two that finish at the same moment may both succeed."""
     copies_within: bool
     """`copy_within` works, create-only, between all buckets of these properties."""
 

@@ -69,7 +69,7 @@ class GcsWire:
             max_parts=10_000,
             max_create_bytes=5 << 30,
             sends_crc32c=self._can.checks_crc32c,
-            create_only_parts=self._can.conditional_finish,
+            create_only_parts=self._can.conditional_finish and self._can.atomic_finish,
             copies_within=self._can.conditional_copy,
         )
 

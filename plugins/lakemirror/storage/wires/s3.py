@@ -62,7 +62,7 @@ class S3Wire:
             max_parts=10_000,
             max_create_bytes=_MAX_PUT_BYTES,
             sends_crc32c=self._can.checks_crc32c,
-            create_only_parts=self._can.conditional_finish,
+            create_only_parts=self._can.conditional_finish and self._can.atomic_finish,
             copies_within=self._can.conditional_copy or self._can.conditional_finish,
         )
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -47,11 +48,21 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=30)
 _users: list[int] = []  # the process that obstore's threads live in; they are one per process, hence this is too
 
 
+@dataclass(slots=True)
+class MemoryUpload:
+    """A multipart upload that is not finished: its parts by number."""
+
+    uri: str
+    begun_at: datetime
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
 class MemoryBuckets:
     """Buckets in the memory of this process, by name; stores given the same MemoryBuckets see the same objects."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, MemoryStore] = {}
+        self.uploads: dict[str, MemoryUpload] = {}
 
     def bucket(self, name: str) -> MemoryStore:
         from obstore.store import MemoryStore
@@ -92,6 +103,11 @@ class Clients:
             client = self._clients.setdefault(name, make(address.bucket, self._properties, retries))
         return client
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of stores, secrets included."""
+        return self._properties
+
     def __getstate__(self) -> dict[str, object]:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 
@@ -121,7 +137,7 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     options = _options(properties, "s3", endpoint)
     if proxy := properties.get("s3.proxy-uri"):
         options["proxy_url"] = proxy
-    credential = _s3_credential(properties)
+    credential = s3_credential(properties)
     # a provider, not config: otherwise obstore mixes a given key with a session token of the environment
     provider = (lambda: credential) if credential else None
     return S3Store(
@@ -129,7 +145,8 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     )
 
 
-def _s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+def s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+    """The access key that is given; None leaves it to the environment."""
     key = _first(properties, "s3.access-key-id", "client.access-key-id")
     secret = _first(properties, "s3.secret-access-key", "client.secret-access-key")
     if key and secret:
@@ -164,8 +181,7 @@ def _gcs_client(bucket: str, properties: Mapping[str, str], retries: bool) -> GC
 
 
 def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -> ClientConfig:
-    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
-    read = float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
+    connect, read = timeouts(properties, family)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=connect),
         "read_timeout": timedelta(seconds=read),
@@ -174,6 +190,12 @@ def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True
     return options
+
+
+def timeouts(properties: Mapping[str, str], family: str) -> tuple[float, float]:
+    """Seconds until connected, and between two pieces of an answer."""
+    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
+    return connect, float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
 
 
 def _retry(retries: bool) -> RetryConfig:

@@ -44,6 +44,7 @@ from lakemirror.storage.port import (
     check_range,
 )
 from tests.fuzz import seeds
+from tests.wires import wire_over
 
 TABLE = TableRef.parse("db.t")
 MIRROR = "gs://mirror/lake"
@@ -158,7 +159,12 @@ class MemoryLake:
             self.mirror.objects.update(objects)
 
     def app(self) -> App:
-        app = App(_config(), wrap_store=lambda side, store: self._store(side), now=lambda: LONG_AGO)
+        app = App(
+            _config(),
+            wrap_store=lambda side, store: self._store(side),
+            wrap_wire=lambda side, wire: lambda: wire_over(self._store(side)),
+            now=lambda: LONG_AGO,
+        )
         app._ports.__dict__.update(source_catalog=self.source_catalog, mirror_catalog=self.mirror_catalog)
         return app
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from lakemirror.copying.pace import LEASE_S, OwnPace, Rates, Timeline
 
@@ -45,7 +45,7 @@ class Ledger:
         self._tasks, self._processes = tasks, processes
         self._done: set[str] = set()
         self._here: dict[object, str] = {}
-        self._bytes, self._requests = Timeline(clock()), Timeline(clock())
+        self._bytes, self._requests = Timeline(), Timeline()
         self.files = self.size_bytes = 0
 
     def joined(self, who: object, task: str) -> None:
@@ -104,6 +104,7 @@ class Hub:
         self._ready = threading.Event()
         self._port: int | None = None
         self._stop: asyncio.Event | None = None
+        self._talking: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def __enter__(self) -> HubAddress | None:
         """None if there is no place to listen: then everybody keeps to a share."""
@@ -136,18 +137,26 @@ class Hub:
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        server.close()  # those who still talk are cancelled with the loop
+        server.close()
+        for writer in self._talking.values():
+            writer.transport.abort()
+        if self._talking:
+            await asyncio.wait(self._talking, timeout=CONNECT_S)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        who = object()
-        with suppress(*_LOST, asyncio.CancelledError):
-            await _prove(reader, writer, self._secret, is_server=True)
-            while line := await reader.readline():
-                answer = self._answer(who, line.decode().rstrip("\n").split("\t"))
-                if answer is not None:
-                    writer.write(f"{answer!r}\n".encode())
-        self.ledger.left(who)
-        writer.close()
+        task = cast(asyncio.Task[None], asyncio.current_task())
+        self._talking[task] = writer
+        try:
+            with suppress(*_LOST):
+                await _prove(reader, writer, self._secret, is_server=True)
+                while line := await reader.readline():
+                    answer = self._answer(task, line.decode().rstrip("\n").split("\t"))
+                    if answer is not None:
+                        writer.write(f"{answer!r}\n".encode())
+        finally:
+            self.ledger.left(task)
+            writer.transport.abort()
+            del self._talking[task]
 
     def _answer(self, who: object, words: list[str]) -> float | None:
         match words:
@@ -187,10 +196,14 @@ class HubPace:
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(hub.host, hub.port, limit=MAX_LINE_BYTES)
-                await _prove(reader, writer, hub.secret, is_server=False)
-                writer.write(f"join\t{task}\n".encode())
         except _LOST:
             return own
+        try:
+            await _prove(reader, writer, hub.secret, is_server=False)
+        except _LOST:
+            writer.transport.abort()
+            return own
+        writer.write(f"join\t{task}\n".encode())
         return cls(reader, writer, rates, own, task)
 
     async def take(self, size_bytes: int, requests: int = 1) -> None:

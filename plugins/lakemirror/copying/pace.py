@@ -1,8 +1,8 @@
 """Rates that hold: bytes and requests wait for their turn before they go, so that others have room on the line.
 
 Turns are given on a line of time: each wish moves it on by what it takes at the rate, and may go when the time has come.
-Nothing is saved up while nobody asks. What is asked for together goes together: within any time span the bytes are at
-most the rate's, plus one wish.
+From the first wish on, the bytes that went are never more than the rate's. Who comes late, because others kept the
+machine busy, may catch up half a second; more is not saved up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 from lakemirror.errors import UsageError
 
+SLACK_S: Final = 0.5
+"""What may be caught up."""
 LEASE_S: Final = 0.05
 """A wish for less than so many seconds' worth is rounded up to it, and the rest kept for the next ones."""
 
@@ -44,16 +46,17 @@ class Rates:
 class Timeline:
     """When the next units may go, at a rate; whoever calls it keeps others out meanwhile."""
 
-    def __init__(self, now: float) -> None:
-        self._free_at = now
+    def __init__(self) -> None:
+        self._free_at: float | None = None
 
     def reserve(self, units: float, rate: float, now: float) -> float:
         """Seconds to wait until so many units may go."""
-        self._free_at = max(self._free_at, now) + units / rate
+        self._free_at = (now if self._free_at is None else max(self._free_at, now - SLACK_S)) + units / rate
         return max(0.0, self._free_at - now)
 
     def give_back(self, units: float, rate: float) -> None:
-        self._free_at -= units / rate
+        if self._free_at is not None:
+            self._free_at -= units / rate
 
 
 class Pace(Protocol):
@@ -82,7 +85,7 @@ class OwnPace:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._rates, self._clock, self._sleep = rates, clock, sleep
-        self._bytes, self._requests = Timeline(clock()), Timeline(clock())
+        self._bytes, self._requests = Timeline(), Timeline()
 
     async def take(self, size_bytes: int, requests: int = 1) -> None:
         now, wait_s = self._clock(), 0.0

@@ -85,6 +85,9 @@ class FaultyWire:
     async def head(self, uri: str) -> ObjectInfo:
         return await self._met("head", uri, lambda: self._inner.head(uri))
 
+    async def stored(self, uri: str) -> Stored:
+        return await self._met("stored", uri, lambda: self._inner.stored(uri))
+
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:

@@ -93,11 +93,11 @@ class Copier:
         return _copied(item, crc32c, stored)
 
     async def _in_parts(self, item: CopyItem) -> CopiedItem:
-        info = await self.source.info(item, self.patience(item))
+        there = await self.source.look(item, self.patience(item))
         plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
         upload = await self.begin(item)
         try:
-            parts = await self.send(item, upload, info.e_tag, plans)
+            parts = await self.send(item, upload, there.e_tag, plans)
             return await self.finish(item, upload, parts)
         except (LakemirrorError, asyncio.CancelledError) as err:
             await self._abort_after(err, item, upload)
@@ -167,11 +167,11 @@ class Copier:
 
     async def _within(self, item: CopyItem, patience: Patience) -> CopiedItem:
         """On the store's side; its size and version are looked at before, its sum after."""
-        info = await self.source.info(item, patience)
+        seen = await self.source.look(item, patience)
         copy = self.mirror.wire.copy_within
         with vanishing(item):
             try:
-                stored = await self.mirror.retrying(lambda: copy(item.source, item.target, e_tag=info.e_tag), patience)
+                stored = await self.mirror.retrying(lambda: copy(item.source, item.target, e_tag=seen.e_tag), patience)
             except ConditionFailed as err:
                 if err.subject == item.source:
                     with changing(item):
@@ -179,15 +179,15 @@ class Copier:
                 return await self._adopted(item, await self.source.sum(item, patience), patience)
         crc32c = stored.crc32c
         if crc32c is None or stored.size_bytes != item.size_bytes:
-            there = await self.mirror.head(item.target, patience)
-            crc32c = await self.mirror.crc32c(there, patience)
+            there = await self.mirror.stored(item.target, patience)
+            crc32c = await self.mirror.crc32c(item.target, there, patience)
             if there.size_bytes != item.size_bytes:
                 raise foreign(item, crc32c, f"{there.size_bytes} bytes")
         return CopiedItem(item, crc32c, stored.e_tag, adopted=False)
 
     async def _adopted(self, item: CopyItem, crc32c: int, patience: Patience) -> CopiedItem:
-        info = await self.mirror.adopt(item, crc32c, patience)
-        return CopiedItem(item, crc32c, info.e_tag, adopted=True)
+        there = await self.mirror.adopt(item, crc32c, patience)
+        return CopiedItem(item, crc32c, there.e_tag, adopted=True)
 
     async def _abort_after(self, err: BaseException, item: CopyItem, upload: str) -> None:
         """An upload left behind costs room, not correctness: the error that led here is the one to tell."""

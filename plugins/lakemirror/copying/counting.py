@@ -23,6 +23,10 @@ class CountingWire:
         self.counts["head"] += 1
         return await self._inner.head(uri)
 
+    async def stored(self, uri: str) -> Stored:
+        self.counts["head"] += 1
+        return await self._inner.stored(uri)
+
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:

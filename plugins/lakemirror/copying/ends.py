@@ -10,8 +10,8 @@ from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.retry import Patience, Retrying
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
-from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound
-from lakemirror.storage.wire import Wire
+from lakemirror.storage.port import ConditionFailed, ObjectNotFound
+from lakemirror.storage.wire import Stored, Wire
 
 
 class End:
@@ -23,20 +23,20 @@ class End:
         self._memory = memory
         self._chunk_bytes = chunk_bytes
 
-    async def head(self, uri: str, patience: Patience) -> ObjectInfo:
-        return await self.retrying(lambda: self.wire.head(uri), patience)
+    async def stored(self, uri: str, patience: Patience) -> Stored:
+        return await self.retrying(lambda: self.wire.stored(uri), patience)
 
-    async def crc32c(self, info: ObjectInfo, patience: Patience, *, is_paid: bool = False) -> int:
+    async def crc32c(self, uri: str, stored: Stored, patience: Patience, *, is_paid: bool = False) -> int:
         """As the store keeps it, or else by reading the object once, in pieces."""
         from google_crc32c import extend
 
-        if info.crc32c is not None:
-            return info.crc32c
+        if stored.crc32c is not None:
+            return stored.crc32c
         whole = 0
-        for start in range(0, info.size_bytes, self._chunk_bytes):
-            length = min(self._chunk_bytes, info.size_bytes - start)
+        for start in range(0, stored.size_bytes, self._chunk_bytes):
+            length = min(self._chunk_bytes, stored.size_bytes - start)
             async with self._memory.hold(length):
-                read = partial(self.wire.read, info.uri, start, length, e_tag=info.e_tag)
+                read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag)
                 whole = extend(whole, await self.retrying(read, patience, paid_bytes=length if is_paid else 0))
         return whole
 
@@ -44,18 +44,19 @@ class End:
 class SourceEnd(End):
     """The end that is only read; what the plan says of a file must be so."""
 
-    async def info(self, item: CopyItem, patience: Patience) -> ObjectInfo:
+    async def look(self, item: CopyItem, patience: Patience) -> Stored:
+        """What the store says of the file, if its size is what the plan says."""
         with vanishing(item):
-            info = await self.head(item.source, patience)
-        if info.size_bytes != item.size_bytes:
-            raise wrong_size(item, info.size_bytes)
-        return info
+            stored = await self.stored(item.source, patience)
+        if stored.size_bytes != item.size_bytes:
+            raise wrong_size(item, stored.size_bytes)
+        return stored
 
     async def whole(self, item: CopyItem, patience: Patience) -> bytes:
         """All bytes of a small file, by one request."""
         size_bytes = item.size_bytes
         if size_bytes == 0:
-            await self.info(item, patience)
+            await self.look(item, patience)
             return b""
         read = partial(self.wire.read, item.source, 0, size_bytes, size_bytes=size_bytes)
         with vanishing(item):
@@ -64,7 +65,7 @@ class SourceEnd(End):
             except ObjectNotFound:
                 raise
             except PermanentError:
-                await self.info(item, patience)  # is it the size? then it is said so
+                await self.look(item, patience)  # is it the size? then it is said so
                 raise
 
     async def part(self, item: CopyItem, start: int, length: int, e_tag: str | None, patience: Patience) -> bytes:
@@ -74,9 +75,9 @@ class SourceEnd(End):
 
     async def sum(self, item: CopyItem, patience: Patience) -> int:
         """The CRC32C of a file that need not be copied."""
-        info = await self.info(item, patience)
+        stored = await self.look(item, patience)
         with vanishing(item), changing(item):
-            return await self.crc32c(info, patience, is_paid=True)
+            return await self.crc32c(item.source, stored, patience, is_paid=True)
 
 
 class MirrorEnd(End):
@@ -84,24 +85,24 @@ class MirrorEnd(End):
 
     async def has(self, uri: str, patience: Patience) -> bool:
         try:
-            await self.head(uri, patience)
+            await self.retrying(lambda: self.wire.head(uri), patience)
         except ObjectNotFound:
             return False
         return True
 
-    async def adopt(self, item: CopyItem, crc32c: int, patience: Patience) -> ObjectInfo:
+    async def adopt(self, item: CopyItem, crc32c: int, patience: Patience) -> Stored:
         """What lies under the key already, if it is to the byte what belongs there."""
         try:
-            info = await self.head(item.target, patience)
-            if info.size_bytes != item.size_bytes:
-                raise foreign(item, crc32c, f"{info.size_bytes} bytes")
-            got = await self.crc32c(info, patience)
+            there = await self.stored(item.target, patience)
+            if there.size_bytes != item.size_bytes:
+                raise foreign(item, crc32c, f"{there.size_bytes} bytes")
+            got = await self.crc32c(item.target, there, patience)
         except ObjectNotFound as err:
             text = "it was there a moment ago, and is gone"
             raise TransientError("copy", item.target, text, "run again; find out who deletes here") from err
         if got != crc32c:
-            raise foreign(item, crc32c, f"{info.size_bytes} with {got:08x}")
-        return info
+            raise foreign(item, crc32c, f"{there.size_bytes} with {got:08x}")
+        return there
 
 
 @contextmanager

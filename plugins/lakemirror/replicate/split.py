@@ -132,9 +132,9 @@ class SplitFile:
 
     async def _begin(self, e_tag: str | None) -> Begun:
         item = self._item
-        info = await self._copier.source.info(item, self._copier.patience(item))
+        seen = await self._copier.source.look(item, self._copier.patience(item))
         upload = await self._copier.begin(item)
-        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, info.e_tag)
+        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, seen.e_tag)
         try:
             await asyncio.to_thread(self._write, begun, e_tag)
         except (LakemirrorError, asyncio.CancelledError) as err:

@@ -132,7 +132,7 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     options = _options(properties, "s3", endpoint)
     if proxy := properties.get("s3.proxy-uri"):
         options["proxy_url"] = proxy
-    credential = _s3_credential(properties)
+    credential = s3_credential(properties)
     # a provider, not config: otherwise obstore mixes a given key with a session token of the environment
     provider = (lambda: credential) if credential else None
     return S3Store(
@@ -140,7 +140,8 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     )
 
 
-def _s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+def s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+    """The access key that is given; None leaves it to the environment."""
     key = _first(properties, "s3.access-key-id", "client.access-key-id")
     secret = _first(properties, "s3.secret-access-key", "client.secret-access-key")
     if key and secret:
@@ -175,8 +176,7 @@ def _gcs_client(bucket: str, properties: Mapping[str, str], retries: bool) -> GC
 
 
 def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -> ClientConfig:
-    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
-    read = float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
+    connect, read = timeouts(properties, family)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=connect),
         "read_timeout": timedelta(seconds=read),
@@ -185,6 +185,12 @@ def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True
     return options
+
+
+def timeouts(properties: Mapping[str, str], family: str) -> tuple[float, float]:
+    """Seconds until connected, and between two pieces of an answer."""
+    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
+    return connect, float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
 
 
 def _retry(retries: bool) -> RetryConfig:

@@ -43,16 +43,12 @@ class ThrottledError(TransientError):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object; `e_tag` is opaque, changes with the content, None if a listing lacks it.
-
-    `crc32c` is of the whole object, as the store keeps it; only the head of a wire tells it, and not of every store.
-    """
+    """What a store says of an object; `e_tag` is opaque, changes with the content, None if a listing lacks it."""
 
     uri: str
     size_bytes: int
     e_tag: str | None
     modified_at: datetime
-    crc32c: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

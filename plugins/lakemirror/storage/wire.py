@@ -24,6 +24,7 @@ from lakemirror.storage.checksum import combined
 from lakemirror.storage.port import CHUNK_BYTES, ObjectInfo
 
 if TYPE_CHECKING:
+    from lakemirror.storage.abilities import Abilities
     from lakemirror.storage.clients import MemoryBuckets
 
 
@@ -81,6 +82,10 @@ class Wire(Protocol):
 
     async def head(self, uri: str) -> ObjectInfo: ...
 
+    async def stored(self, uri: str) -> Stored:
+        """What the store says of an object that is there, its CRC32C included if it keeps one of the whole."""
+        ...
+
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:
@@ -133,14 +138,17 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-def open_wire(properties: Mapping[str, str], memory: MemoryBuckets | None = None) -> Wire:
+def open_wire(
+    properties: Mapping[str, str], memory: MemoryBuckets | None = None, abilities: Abilities | None = None
+) -> Wire:
     """The wire to every supported scheme; `properties` are named as pyiceberg's, others are ignored.
 
-    Cheap: nothing is imported or connected before the first call. `memory` as for ObstoreStore.
+    Cheap: nothing is imported or connected before the first call. `memory` as for ObstoreStore. `abilities` are those
+    that were probed; without them Amazon's S3 is assumed behind `s3://`.
     """
     from lakemirror.storage.wires.serving import SchemeWire
 
-    return SchemeWire(properties, memory)
+    return SchemeWire(properties, memory, abilities)
 
 
 def check_parts(uri: str, parts: Sequence[Part], crc32c: int) -> int:

@@ -120,7 +120,7 @@ def test_a_source_file_that_changes_between_its_parts_is_a_stop(buckets: Buckets
 WRITES = {"create": SMALL, "begin": LARGE, "put_part": LARGE, "finish": LARGE}
 FAULTS = [
     *(("source", "read", act, body) for act in (Act.FAIL, Act.THROTTLE) for body in BODIES),
-    ("source", "head", Act.FAIL, LARGE),
+    ("source", "stored", Act.FAIL, LARGE),
     *(("mirror", verb, act, body) for verb, body in WRITES.items() for act in (Act.FAIL, Act.THROTTLE, Act.FAIL_AFTER)),
     *(("mirror", verb, Act.FLIP, WRITES[verb]) for verb in ("create", "put_part")),
 ]

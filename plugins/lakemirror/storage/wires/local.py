@@ -54,6 +54,10 @@ class LocalWire:
     async def head(self, uri: str) -> ObjectInfo:
         return await self._run(partial(self._store.head, uri))
 
+    async def stored(self, uri: str) -> Stored:
+        info = await self.head(uri)
+        return Stored(info.size_bytes, None, info.e_tag)
+
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:

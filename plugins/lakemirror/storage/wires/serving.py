@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from lakemirror.errors import PermanentError
+from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.keys import Kind, check_key, check_prefix
 from lakemirror.storage.port import CHUNK_BYTES, ObjectInfo
@@ -14,9 +15,15 @@ from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
 class SchemeWire:
     """The Wire port over every supported scheme."""
 
-    def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        memory: MemoryBuckets | None = None,
+        abilities: Abilities | None = None,
+    ) -> None:
         self._properties = dict(properties)
         self._memory = memory
+        self._abilities = abilities
         self._wires: dict[Kind, Wire] = {}
 
     def capabilities(self, uri: str) -> WireCapabilities:
@@ -24,6 +31,9 @@ class SchemeWire:
 
     async def head(self, uri: str) -> ObjectInfo:
         return await self._of(uri, "head").head(uri)
+
+    async def stored(self, uri: str) -> Stored:
+        return await self._of(uri, "stored").stored(uri)
 
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
@@ -70,15 +80,18 @@ class SchemeWire:
     def _at(self, kind: Kind) -> Wire:
         wire = self._wires.get(kind)
         if wire is None:
-            wire = self._wires[kind] = _make(kind, self._properties, self._memory)
+            wire = self._wires[kind] = self._made(kind)
         return wire
 
+    def _made(self, kind: Kind) -> Wire:
+        from lakemirror.storage.wires.gcs import GcsWire
+        from lakemirror.storage.wires.local import file_wire, memory_wire
+        from lakemirror.storage.wires.s3 import S3Wire
 
-def _make(kind: Kind, properties: Mapping[str, str], memory: MemoryBuckets | None) -> Wire:
-    from lakemirror.storage.wires.local import file_wire, memory_wire
-
-    if kind == "file":
-        return file_wire(properties)
-    if kind == "memory":
-        return memory_wire(memory or MemoryBuckets())
-    raise PermanentError("open", kind, "no wire to this store yet", "use file:// or memory://")
+        if kind == "file":
+            return file_wire(self._properties)
+        if kind == "memory":
+            return memory_wire(self._memory or MemoryBuckets())
+        if kind == "s3":
+            return S3Wire(self._properties, self._abilities)
+        return GcsWire(self._properties, self._abilities)

@@ -138,6 +138,7 @@ class App:
     ) -> MirrorResult:
         """Detect … publish, here. `detected` goes on from what `detect` of this same App found."""
         from lakemirror.replicate.detect import Unchanged
+        from lakemirror.usecases import replan
 
         if detected is None:
             run = self._run(table, progress)
@@ -146,9 +147,8 @@ class App:
             run, found = self._runs.pop(table)
         if isinstance(found, Unchanged):
             return run.unchanged(found)
-        return run.run(
-            found, (engine or self.spark_engine()) if found.lane == "spark" else None, full_verify=full_verify
-        )
+        chosen = (engine or self.spark_engine()) if found.lane == "spark" else None
+        return replan.mirror(run, found, chosen, full_verify=full_verify)
 
     def plan_diff(
         self, table: TableRef, plan_uri: str, source_name: str, engine: Engine, progress: Progress | None = None

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -30,7 +30,7 @@ from lakemirror.replicate import change as changes
 from lakemirror.replicate import control, pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again
+from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again, snapshot_asked_for
 from lakemirror.replicate.history import HistoryBudget
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, sum_requests
@@ -41,6 +41,7 @@ from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.dry_run import DryRunStore
 from lakemirror.storage.wrappers.limit import RateLimitedStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
+from lakemirror.usecases import replan
 from lakemirror.usecases.ports import Ports
 
 _RESULT: dict[str, control.Check] = {
@@ -125,6 +126,10 @@ class MirrorRun:
     # The stages one by one, for tasks that share nothing but the bucket.
 
     def plan_stage(self, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
+        """What each stage answers names the plan that it leaves: another one, if a source file of this one is gone."""
+        return replan.plan(self, plan_uri, source_name, engine)
+
+    def plan_once(self, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
         """Works the change out anew and saves it only once planning has accepted it: a refusal leaves nothing."""
         with self._timed("plan"):
             change = detect_again(self.table, self.layout, self._sides, self._policy, source_name)
@@ -141,9 +146,20 @@ class MirrorRun:
             change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)
-        return self._plan_result(change, plan)
+        return replace(self._plan_result(change, plan), plan_uri=plan_uri)
 
     def copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        return replan.stage(self, plan_uri, engine, (self._copy_stage,))
+
+    def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        return replan.stage(self, plan_uri, engine, (self._copy_stage, self._rewrite_stage))
+
+    def target_of(self, plan_uri: str) -> int | None:
+        """The snapshot that somebody asked for by this plan; None: the head."""
+        change, _ = self._load(plan_uri)
+        return snapshot_asked_for(change.source_metadata_location)
+
+    def _copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("copy"):
             started = self.layout.started(change.version)
@@ -153,7 +169,7 @@ class MirrorRun:
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
         return self._keep(result, copied.requests)
 
-    def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+    def _rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("rewrite"):
             rows = max(change.rows("added").num_rows, len(plan.of("delete")))

@@ -60,6 +60,7 @@ class PlanResult:
     manifests_read: int
     manifests_reused: int
     lane: Lane
+    plan_uri: str | None = None  # where the plan is; a dry run leaves none
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "table": str(self.table), "ok": True, "to_snapshot_id": _id(self.to_snapshot_id)}

@@ -15,6 +15,7 @@ from lakemirror.config.connect import Sides, connect
 from lakemirror.config.connections import ResolveConnection, environment_connection
 from lakemirror.config.models import Config
 from lakemirror.config.sections import SourceConfig
+from lakemirror.copying.model import OpenWire, WireTo
 from lakemirror.errors import UsageError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import is_relative
@@ -25,15 +26,22 @@ from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.retry import RetryingStore
 
 WrapStore = Callable[[str, ObjectStore], ObjectStore]
+WrapWire = Callable[[str, OpenWire], OpenWire]
+# what tells whether two sides are one store under one account, which may then copy by itself
+_ONE_STORE = ("s3.endpoint", "s3.region", "s3.access-key-id", "client.region", "client.access-key-id", "gcs.project-id")
 
 
 def as_it_is(side: str, store: ObjectStore) -> ObjectStore:
     return store
 
 
+def wire_as_it_is(side: str, wire: OpenWire) -> OpenWire:
+    return wire
+
+
 @dataclass
 class Ports:
-    """Stores and catalogs of both sides; `wrap_store` lets a test stand between the library and a store.
+    """Stores and catalogs of both sides; `wrap_store` and `wrap_wire` let a test stand between them and the library.
 
     `connections` is asked once, for all connections that the configuration names, by the first port that opens.
     """
@@ -41,6 +49,23 @@ class Ports:
     config: Config
     wrap_store: WrapStore = field(default=as_it_is)
     connections: ResolveConnection = field(default=environment_connection)
+    wrap_wire: WrapWire = field(default=wire_as_it_is)
+
+    @cached_property
+    def source_wire(self) -> OpenWire:
+        return self._wire("source", self._source.catalog.properties)
+
+    @cached_property
+    def mirror_wire(self) -> OpenWire:
+        return self._wire("mirror", self._sides.mirror.catalog.properties)
+
+    @cached_property
+    def is_one_store(self) -> bool:
+        """Both sides are the same buckets' store by the same account; files of this machine do not count as one."""
+        sides = (self._source.catalog.properties, self._sides.mirror.catalog.properties)
+        theirs, ours = ({key: side.get(key) for key in _ONE_STORE} for side in sides)
+        is_told = ours["s3.access-key-id"] is not None or ours["client.access-key-id"] is not None
+        return theirs == ours and is_told and self.config.mirror.location.startswith("s3")
 
     @cached_property
     def source_store(self) -> ObjectStore:
@@ -91,6 +116,9 @@ class Ports:
                 "open source", self.config.path, "the configuration has no source", "only follow and status work here"
             )
         return source
+
+    def _wire(self, side: str, properties: dict[str, str]) -> OpenWire:
+        return self.wrap_wire(side, WireTo(tuple(sorted(properties.items()))))
 
     def _store(self, side: str, properties: dict[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

@@ -5,7 +5,7 @@ Each side has its own store with its own credentials. A follower has no source a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -44,7 +44,7 @@ class Ports:
 
     @cached_property
     def source_store(self) -> ObjectStore:
-        return self._store("source", self._source.catalog.properties)
+        return self._store("source", self.source_catalog.file_io())
 
     @cached_property
     def source_catalog(self) -> SourceCatalog:
@@ -62,7 +62,7 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        return self._store("mirror", self._sides.mirror.catalog.properties)
+        return self._store("mirror", self.mirror_catalog.file_io())
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:
@@ -92,5 +92,5 @@ class Ports:
             )
         return source
 
-    def _store(self, side: str, properties: dict[str, str]) -> ObjectStore:
+    def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

@@ -66,14 +66,15 @@ soak: setup ## random histories with new seeds until the time is over; HOURS=1 o
 fixtures: ## tables written by other engines (not part of this version)
 	@echo "make fixtures is not part of this version: it will write the test tables of other engines and formats." >&2; exit 2
 
-up: ## start the services profile (not part of this version)
-	@echo "make up is not part of this version: it will start the services profile (REST catalogs, S3 stores, PostgreSQL); 'make demo' runs the embedded profile today." >&2; exit 2
+up: setup ## start what is missing of the services profile (docs/services.md); GCS=1 HMS=1 SPARK=1 for more
+	@$(IN_VENV) $(BIN)/python -m dev.services up $(if $(call is_on,$(GCS)),--gcs) $(if $(call is_on,$(HMS)),--hms) $(if $(call is_on,$(SPARK)),--spark)
 
-down: ## stop the services profile (not part of this version)
-	@echo "make down is not part of this version: it will stop what 'make up' started, and nothing was started." >&2; exit 2
+down: ## stop exactly what make up started; data stays
+	@if [[ -d .services && -x $(BIN)/python ]]; then $(BIN)/python -m dev.services down; else echo "services: nothing was up"; fi
 
 clean: ## remove caches, .services/ and demo homes; ALL=1 also .venv
 	@if [[ -d .demo && -x $(BIN)/python ]]; then $(BIN)/python scripts/demo.py --stop; fi
+	@if [[ -d .services && -x $(BIN)/python ]]; then $(BIN)/python -m dev.services down; fi
 	@rm -rf .cache .services .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	@find . \( -name $(VENV) -o -name .git \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 	@$(if $(call is_on,$(ALL)),rm -rf $(VENV))

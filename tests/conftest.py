@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.judge import Judge
 
+pytest_plugins = ["tests.services.fixtures"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--history-seed", type=int, help="repeat the random histories of this seed")

@@ -23,7 +23,7 @@ def test_help_names_every_target_once() -> None:
     assert len(listed) == len(set(listed))
 
 
-@pytest.mark.parametrize("target", ["fixtures", "up", "down"])
+@pytest.mark.parametrize("target", ["fixtures"])
 def test_what_is_not_there_yet_says_so_and_fails(target: str) -> None:
     answer = make(target)
 
@@ -32,7 +32,7 @@ def test_what_is_not_there_yet_says_so_and_fails(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "fuzz", "soak", "lock"]
+    "target", ["lint", "format", "test", "test-unit", "test-e2e", "demo", "bench", "fuzz", "soak", "up", "lock"]
 )
 def test_what_needs_the_environment_makes_it_first(target: str) -> None:
     steps = make("-n", target).stdout.splitlines()
@@ -53,6 +53,26 @@ def test_demo_passes_its_variables_on(words: tuple[str, ...], arguments: str) ->
     last = make("-n", "demo", *words).stdout.splitlines()[-1]
 
     assert " ".join(last.split("scripts/demo.py")[1].split()) == arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ((), ""),
+        (("GCS=0", "SPARK="), ""),
+        (("GCS=1", "HMS=1", "SPARK=1"), "--gcs --hms --spark"),
+    ],
+)
+def test_up_passes_its_variables_on(words: tuple[str, ...], arguments: str) -> None:
+    last = make("-n", "up", *words).stdout.splitlines()[-1]
+
+    assert " ".join(last.split("-m dev.services up")[1].split()) == arguments
+
+
+def test_down_where_nothing_was_ever_up_says_so(tmp_path: Path) -> None:
+    answer = make("down", folder=tmp_path)
+
+    assert (answer.returncode, answer.stdout) == (0, "services: nothing was up\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Fixtures over the services profile (`dev.services`)."""

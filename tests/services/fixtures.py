@@ -1,0 +1,87 @@
+"""The services profile for tests: started once for a session, clean before each test that asks for it.
+
+| fixture | gives |
+|---|---|
+| services | what is up: SeaweedFS twice, Iceberg REST twice, PostgreSQL, moto; not cleaned |
+| clean_services | the same, with empty buckets and catalogs |
+| gcs_services, hms_services, spark_services | with one more part; `dev.services.cleaning.clean` empties that, too |
+
+What ran before the session runs after it. Tests that ask for any of these carry the marker `services`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dev.services import Parts, Services, ToolMissing, down, running, stop, up
+from dev.services.cleaning import clean
+from dev.services.layout import OPTIONAL
+
+FIXTURES = frozenset(("services", "clean_services", "gcs_services", "hms_services", "spark_services", "services_up"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The marker; and a time limit for the test alone, because the first start may build things for minutes."""
+    timeout_s = float(config.getini("timeout") or 0)
+    for item in items:
+        if not FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.services)
+            wanted = item.get_closest_marker("timeout")
+            limit = wanted.args[0] if wanted is not None and wanted.args else timeout_s
+            item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
+
+
+@pytest.fixture(scope="session")
+def services_up() -> Iterator[Callable[[Parts], Services]]:
+    """Starts what is missing. In CI a missing tool is a failure; elsewhere those who need it are skipped."""
+    before = set(running())
+    started: set[str] = set()
+
+    def start(parts: Parts) -> Services:
+        try:
+            found = up(parts)
+        except ToolMissing as err:
+            if os.environ.get("CI") == "true":
+                pytest.fail(str(err))
+            pytest.skip(str(err))
+        started.update(found.started)
+        return found
+
+    yield start
+    if not before:
+        down()
+    else:
+        for name in sorted((started & OPTIONAL) - before):
+            stop(name)
+        if started:
+            up()  # the variables in .services/env are again those of what runs
+
+
+@pytest.fixture(scope="session")
+def services(services_up: Callable[[Parts], Services]) -> Services:
+    return services_up(Parts())
+
+
+@pytest.fixture
+def clean_services(services: Services) -> Services:
+    clean(services)
+    return services
+
+
+@pytest.fixture(scope="session")
+def gcs_services(services_up: Callable[[Parts], Services]) -> Services:
+    return services_up(Parts(gcs=True))
+
+
+@pytest.fixture(scope="session")
+def hms_services(services_up: Callable[[Parts], Services]) -> Services:
+    return services_up(Parts(hms=True))
+
+
+@pytest.fixture(scope="session")
+def spark_services(services_up: Callable[[Parts], Services]) -> Services:
+    return services_up(Parts(spark=True))

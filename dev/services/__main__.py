@@ -49,9 +49,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _up(parts: Parts, folder: ServicesFolder) -> None:
     begin = time.monotonic()
-    services = up(parts, folder=folder, tell=lambda line: print(f"services: {line}", flush=True))
+    services = up(parts, folder=folder, tell=_tell)
     what = f"{len(services.started)} started" if services.started else "all of them were up"
     print(f"services: {what}, in {time.monotonic() - begin:.1f} s; to use them: source {short(folder.env)}")
+
+
+def _tell(line: str) -> None:
+    """In one piece, because several servers report at once."""
+    sys.stdout.write(f"services: {line}\n")
+    sys.stdout.flush()
 
 
 def _down(folder: ServicesFolder) -> None:

@@ -22,7 +22,7 @@ from dev.services.waiting import status
 
 SCHEMA_IS_NEW = ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
 HMS_IS_NEW = (
-    'TRUNCATE "TBLS", "PARTITIONS", "HIVE_LOCKS", "TXNS", "TXN_COMPONENTS", "NOTIFICATION_LOG" CASCADE',
+    'TRUNCATE "TBLS", "PARTITIONS", "NOTIFICATION_LOG", hive_locks, txns, txn_components CASCADE',
     """DELETE FROM "DATABASE_PARAMS" WHERE "DB_ID" IN (SELECT "DB_ID" FROM "DBS" WHERE "NAME" <> 'default')""",
     """DELETE FROM "DBS" WHERE "NAME" <> 'default'""",
 )

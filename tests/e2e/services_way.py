@@ -77,7 +77,9 @@ class ServicesWay:
             "state": {"uri": "sqlite:///state.db"},
             "tables": [{"match": "*"}],
         }
-        source = {"source": {"catalog": {"name": "onprem", **self._by_variables(self.services.source_properties, "SOURCE_")}}}
+        source = {
+            "source": {"catalog": {"name": "onprem", **self._by_variables(self.services.source_properties, "SOURCE_")}}
+        }
         for file, document in (("lake.yaml", {**source, **mirror}), ("follower.yaml", mirror)):
             (self.folder / file).write_text(yaml.safe_dump(document), encoding="utf-8")
         self.judge.open_rest("rest_source", self.services.source_catalog, self.services.source_store)

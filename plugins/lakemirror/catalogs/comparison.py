@@ -1,6 +1,8 @@
 """Whether a catalog shows what we published: everything that a server must keep, and nothing that is its own. Pure.
 
-The server's own are its log of heads, the time of the last update, how it spells JSON, and fields that it does not know.
+The server's own are its log of heads, the time of the last update, how it spells JSON, and fields it does not know.
+So are the numbers that count on for future writers (sequence numbers, row ids, column ids): those of a source whose
+last snapshots are not mirrored are further on, those of one that was recreated begin anew.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ _COMPARED: Final[dict[str, Callable[[Json], object]]] = {
     "current snapshot": current_snapshot_id,
     "refs": refs_of,
     "snapshots": lambda metadata: sorted(snapshots(metadata)),
-    "last sequence number": lambda metadata: metadata.get("last-sequence-number") or 0,
     "schemas": _columns,
     "current schema": lambda metadata: metadata.get("current-schema-id", 0),
     "partition specs": lambda metadata: sorted(specs_of(metadata)),

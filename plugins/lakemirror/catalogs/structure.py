@@ -18,7 +18,7 @@ MAX_FILLERS: Final = 1000
 _IGNORED: Final = ("doc", "initial-default", "write-default", "field-id", "source-ids")  # others may spell these anew
 
 
-class Inexpressible(Exception):  # noqa: N818 - not an error: the caller names what cannot be done, and where
+class Inexpressible(Exception):
     """No updates lead from what the catalog has to what it shall show; the text says why."""
 
 
@@ -165,14 +165,16 @@ def _filler_spec(number: int, new: Json) -> Json:
 
 def _bind(entry: Json, bound: int | None, new: Json) -> tuple[int | None, list[Json]]:
     """An entry is checked against the current schema: one of the past needs a schema that still had its columns."""
-    wanted = {field["source-id"] for field in entry["fields"] if "source-id" in field}
-    wanted |= {one for field in entry["fields"] for one in field.get("source-ids") or ()}
+    fields = [field for field in entry["fields"] if field.get("transform") != "void"]  # its column may be gone
+    wanted = {field["source-id"] for field in fields if "source-id" in field}
+    wanted |= {one for field in fields for one in field.get("source-ids") or ()}
     schemas = schemas_of(new)
     if bound is None or wanted <= _field_ids(schemas[bound]):
         return bound, []
     fitting = [number for number in sorted(schemas, reverse=True) if wanted <= _field_ids(schemas[number])]
-    if not fitting:  # the server has the last word: columns of a void field may be gone
-        return bound, []
+    if not fitting:
+        told = f"of column ids {sorted(wanted)} that no schema of the table has any more"
+        raise Inexpressible(f"a partition spec or sort order {told} cannot be added")
     return fitting[0], [_current_schema(fitting[0])]
 
 

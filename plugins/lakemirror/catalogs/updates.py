@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lakemirror.catalogs.structure import Inexpressible, structure_updates
-from lakemirror.formats.iceberg.metadata_json import VERSION_PROPERTY, current_snapshot_id, snapshots
+from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapshots
 
 Json = dict[str, Any]
-FENCE: Final = "lakemirror-after-v"  # a tag that a step leaves which nothing else would tell from the one before
 _ROW_LINEAGE: Final = 3  # the first format version with row ids
 _STATISTICS: Final = (
     ("statistics", "set-statistics", "remove-statistics", "statistics"),
     ("partition-statistics", "set-partition-statistics", "remove-partition-statistics", "partition-statistics"),
 )
 
-__all__ = ["FENCE", "Commit", "Inexpressible", "commit_of", "refs_of"]
+__all__ = ["Commit", "Inexpressible", "commit_of", "refs_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,11 @@ def commit_of(old: Json | None, new: Json) -> Commit:
     updates = tuple(_updates(start, new, is_new=old is None))
     if old is None:
         return Commit(({"type": "assert-create"},), updates)
-    fence = _fence(old, new, updates)
-    return Commit(tuple(_requirements(old, new)), (*updates, *fence))
+    return Commit(tuple(_requirements(old, new)), updates)
 
 
 def refs_of(metadata: Json) -> dict[str, Json]:
-    """Refs as they count: a null field is none, main is what the table's head says, our fences are no refs."""
-    named = {name: _plain(ref) for name, ref in _all_refs(metadata).items() if not name.startswith(FENCE)}
-    return named
-
-
-def _all_refs(metadata: Json) -> dict[str, Json]:
+    """Refs as they count: a null field is none, and main is what the table's head says."""
     named = {name: _plain(ref) for name, ref in (metadata.get("refs") or {}).items()}
     current = current_snapshot_id(metadata)
     if current is None:
@@ -70,11 +63,8 @@ def _plain(ref: Json) -> Json:
 
 def _empty(new: Json) -> Json:
     """A table that was just created, of the oldest format version that the first snapshots still need."""
-    return {
-        "format-version": min(
-            (_version_of(one, new) for one in _listed(new, "snapshots")), default=new["format-version"]
-        )
-    }
+    needed = (_version_of(one, new) for one in _listed(new, "snapshots"))
+    return {"format-version": min(needed, default=new["format-version"])}
 
 
 def _version_of(snapshot: Json, new: Json) -> int:
@@ -95,12 +85,15 @@ def _listed(metadata: Json, key: str) -> list[Json]:
 
 
 def _requirements(old: Json, new: Json) -> Iterator[Json]:
-    """That the head is the one we know, in everything that a server can be asked to compare."""
+    """That the head is the one we know, in everything that a server can be asked to compare.
+
+    Properties are not among it: of two who race with steps that change nothing else both may win.
+    """
     yield {"type": "assert-table-uuid", "uuid": old["table-uuid"]}
-    for name, ref in sorted((_all_refs(new) | _all_refs(old) | _next_fence(old)).items()):
-        there = _all_refs(old).get(name)
+    before = refs_of(old)
+    for name in sorted({"main", *before, *refs_of(new)}):
+        there = before.get(name)
         yield {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": there and there["snapshot-id"]}
-        del ref
     named = (
         ("assert-last-assigned-field-id", "last-assigned-field-id", "last-column-id"),
         ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
@@ -111,30 +104,6 @@ def _requirements(old: Json, new: Json) -> Iterator[Json]:
     for kind, field, key in named:
         if old.get(key) is not None:
             yield {"type": kind, field: old[key]}
-
-
-def _next_fence(old: Json) -> dict[str, Json]:
-    version = (old.get("properties") or {}).get(VERSION_PROPERTY)
-    return {} if version is None else {f"{FENCE}{version}": {}}
-
-
-def _fence(old: Json, new: Json, updates: tuple[Json, ...]) -> list[Json]:
-    """A step that changes nothing a requirement could name would be made twice by two who race: it leaves a tag.
-
-    Every step from the same version asks for that tag not to be there. Tags go when main moves, which tells the steps
-    apart again.
-    """
-    has_moved = _all_refs(old).get("main", {}).get("snapshot-id") != current_snapshot_id(new)
-    fences = [name for name in _all_refs(old) if name.startswith(FENCE)]
-    if has_moved:
-        return [{"action": "remove-snapshot-ref", "ref-name": name} for name in fences]
-    current = current_snapshot_id(new)
-    if current is None or not updates:
-        return []
-    return [
-        {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": current}
-        for name in _next_fence(old)
-    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ updates
@@ -185,6 +154,9 @@ def _added_snapshots(old: Json, new: Json) -> list[tuple[int, Json]]:
                 f"snapshot {one['snapshot-id']} of sequence number {number} cannot follow sequence number {last}"
             )
         last = number
+    kept = [one.get("sequence-number") or 0 for number, one in there.items() if number in snapshots(new)]
+    if added and added[-1][0] > 1 and max(kept, default=0) > last:  # the server would count on from the one added last
+        raise Inexpressible(f"sequence number {last} cannot be added after {max(kept)}")
     return _with_row_ids(old, new, added)
 
 
@@ -196,9 +168,8 @@ def _with_row_ids(old: Json, new: Json, added: list[tuple[int, Json]]) -> list[t
         if needs >= _ROW_LINEAGE:
             first = one.get("first-row-id")
             if first is None or first < next_row_id:
-                raise Inexpressible(
-                    f"snapshot {one['snapshot-id']} has first-row-id {first}, and the catalog counts {next_row_id} already"
-                )
+                told = f"snapshot {one['snapshot-id']} has first-row-id {first}"
+                raise Inexpressible(f"{told}, and the catalog is at {next_row_id} already")
             next_row_id += one.get("added-rows") or 0
         made.append((needs, one))
     target = new.get("next-row-id") or 0

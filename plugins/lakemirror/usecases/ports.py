@@ -5,7 +5,7 @@ Each side has its own store with its own credentials. A follower has no source a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -53,23 +53,23 @@ class Ports:
 
     @cached_property
     def source_wire(self) -> OpenWire:
-        return self._wire("source", self._source.catalog.properties)
+        return self._wire("source", self.source_catalog.file_io())
 
     @cached_property
     def mirror_wire(self) -> OpenWire:
-        return self._wire("mirror", self._sides.mirror.catalog.properties)
+        return self._wire("mirror", self.mirror_catalog.file_io())
 
     @cached_property
     def is_one_store(self) -> bool:
         """Both sides are the same buckets' store by the same account; files of this machine do not count as one."""
-        sides = (self._source.catalog.properties, self._sides.mirror.catalog.properties)
+        sides = (self.source_catalog.file_io(), self.mirror_catalog.file_io())
         theirs, ours = ({key: side.get(key) for key in _ONE_STORE} for side in sides)
         is_told = ours["s3.access-key-id"] is not None or ours["client.access-key-id"] is not None
         return theirs == ours and is_told and self.config.mirror.location.startswith("s3")
 
     @cached_property
     def source_store(self) -> ObjectStore:
-        return self._store("source", self._source.catalog.properties)
+        return self._store("source", self.source_catalog.file_io())
 
     @cached_property
     def source_catalog(self) -> SourceCatalog:
@@ -87,7 +87,7 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        return self._store("mirror", self._sides.mirror.catalog.properties)
+        return self._store("mirror", self.mirror_catalog.file_io())
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:
@@ -117,8 +117,8 @@ class Ports:
             )
         return source
 
-    def _wire(self, side: str, properties: dict[str, str]) -> OpenWire:
+    def _wire(self, side: str, properties: Mapping[str, str]) -> OpenWire:
         return self.wrap_wire(side, WireTo(tuple(sorted(properties.items()))))
 
-    def _store(self, side: str, properties: dict[str, str]) -> ObjectStore:
+    def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

@@ -79,8 +79,7 @@ class Clients:
     """Makes and keeps the clients of one set of properties."""
 
     def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None) -> None:
-        # those of a catalog are none of its business, and must not travel to executors with it
-        self._properties = {name: value for name, value in properties.items() if _is_ours(name)}
+        self._properties = storage_properties(properties)
         self._memory = memory
         self._clients: dict[tuple[int, str, str, bool], Client] = {}
 
@@ -113,7 +112,7 @@ class Clients:
 
     def __repr__(self) -> str:
         return ", ".join(
-            f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties) if _is_ours(name)
+            f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties)
         )
 
 
@@ -206,8 +205,9 @@ def _first(properties: Mapping[str, str], *names: str) -> str | None:
     return next((properties[name] for name in names if properties.get(name)), None)
 
 
-def _is_ours(name: str) -> bool:
-    return name.startswith(_STORAGE_PREFIXES)
+def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of stores alone: a catalog's are none of their business, and must not travel to executors with them."""
+    return {name: value for name, value in properties.items() if name.startswith(_STORAGE_PREFIXES)}
 
 
 def _shown(name: str, value: str) -> str:

@@ -21,6 +21,7 @@ from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import is_relative
 from lakemirror.model.table import TableRef
 from lakemirror.observe.state import StateDatabase
+from lakemirror.storage.clients import storage_properties
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.retry import RetryingStore
@@ -118,7 +119,7 @@ class Ports:
         return source
 
     def _wire(self, side: str, properties: Mapping[str, str]) -> OpenWire:
-        return self.wrap_wire(side, WireTo(tuple(sorted(properties.items()))))
+        return self.wrap_wire(side, WireTo(tuple(sorted(storage_properties(properties).items()))))
 
     def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

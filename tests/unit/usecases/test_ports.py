@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,9 @@ def test_what_failed_once_is_asked_again(lake: Lake, airflow: Airflow) -> None:
         _ = ports.mirror_store
     airflow.known["mirror"] = mirror
     assert ports.mirror_catalog.head(ORDERS) is None
+
+
+def test_wires_travel_without_a_catalogs_secrets(lake: Lake) -> None:
+    ports = Ports(load_config(str(lake.config_path)))
+    for wire in (ports.source_wire, ports.mirror_wire):
+        assert b"sqlite" not in pickle.dumps(wire)

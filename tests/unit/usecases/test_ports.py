@@ -71,7 +71,7 @@ def test_ports_ask_when_they_open_and_once(lake: Lake, airflow: Airflow) -> None
     assert airflow.asked == []
     assert ports.source_catalog.head(ORDERS) is not None
     assert (ports.mirror_store, ports.source_store, ports.roots) is not None
-    assert ports.mirror_catalog.head(ORDERS) is None
+    assert ports.mirror_catalog.load(ORDERS) is None
     assert airflow.asked == ["mirror", "source"]
 
 
@@ -122,7 +122,7 @@ def test_what_failed_once_is_asked_again(lake: Lake, airflow: Airflow) -> None:
     with pytest.raises(UsageError, match="use connection mirror: conn_type '' makes no address of a SQL catalog"):
         _ = ports.mirror_store
     airflow.known["mirror"] = mirror
-    assert ports.mirror_catalog.head(ORDERS) is None
+    assert ports.mirror_catalog.load(ORDERS) is None
 
 
 def test_wires_travel_without_a_catalogs_secrets(lake: Lake) -> None:

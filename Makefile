@@ -44,7 +44,7 @@ else
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM
-	@$(PYTEST) $(FAST_TESTS)
+	@$(PYTEST) -m "not services" $(FAST_TESTS)
 
 test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark
 	@scripts/fetch_jars.sh

@@ -56,6 +56,17 @@ def empty_bucket(store: S3Store) -> None:
         client.close()
 
 
+def remove_below(store: S3Store, prefix: str) -> None:
+    """All objects whose keys begin so; other keys stay."""
+    client = store.client()
+    try:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=store.bucket, Prefix=prefix):
+            if keys := [{"Key": one["Key"]} for one in page.get("Contents", [])]:
+                _delete(client, store.bucket, keys)
+    finally:
+        client.close()
+
+
 def _empty(client: Any, bucket: str) -> None:
     for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket):
         for upload in page.get("Uploads", []):

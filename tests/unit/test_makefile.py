@@ -99,6 +99,12 @@ def test_fuzz_takes_blocks_or_files(words: tuple[str, ...], arguments: str) -> N
     assert last.split("tests.fuzz.")[1].rstrip() == arguments
 
 
+def test_unit_tests_need_no_service() -> None:
+    last = make("-n", "test-unit").stdout.splitlines()[-1]
+
+    assert last.endswith('-m "not services" tests/unit tests/contract tests/dags')
+
+
 def test_one_file_instead_of_all() -> None:
     runs = [
         line for line in make("-n", "test", "T=tests/unit/test_makefile.py").stdout.splitlines() if "pytest" in line

@@ -1,5 +1,6 @@
 """The variables, the secrets, the layout: everything of the profile that needs no server."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import pytest
 
 from dev.services import Parts, Services
 from dev.services.builds import Cache
-from dev.services.folder import ServicesFolder
+from dev.services.folder import PROJECT, ServicesFolder
 from dev.services.hms import site
 from dev.services.layout import PORTS_OF, describe
 from dev.services.secrets import Secrets, keep
 from dev.services.servers import base_environment
 from dev.services.stack import down, running, up
 from dev.services.trouble import ToolMissing
+from lakemirror.config.loader import load_config
 
 ALWAYS = (
     "SOURCE_CATALOG_URI SOURCE_CATALOG_TOKEN SOURCE_WAREHOUSE SOURCE_S3_ENDPOINT SOURCE_S3_REGION"
@@ -41,6 +43,17 @@ def described(tmp_path: Path, parts: Parts) -> Services:
 )
 def test_the_variables_are_those_of_the_interface(tmp_path: Path, parts: Parts, more: list[str]) -> None:
     assert list(described(tmp_path, parts).environment()) == [*ALWAYS, *more]
+
+
+def test_the_configuration_of_the_profile_reads_these_variables(tmp_path: Path) -> None:
+    path = PROJECT / "include" / "config" / "services.yaml"
+    text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    services = described(tmp_path, Parts())
+
+    config = load_config(path, env=services.environment())
+
+    assert set(re.findall(r"\$\{(\w+)\}", text)) == set(ALWAYS) - {"AWS_MOCK_ENDPOINT"}
+    assert config.mirror.location == services.mirror_location
 
 
 def test_a_shell_reads_what_was_written(tmp_path: Path) -> None:

@@ -79,8 +79,7 @@ class Clients:
     """Makes and keeps the clients of one set of properties."""
 
     def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None) -> None:
-        # those of a catalog are none of its business, and must not travel to executors with it
-        self._properties = {name: value for name, value in properties.items() if _is_ours(name)}
+        self._properties = storage_properties(properties)
         self._memory = memory
         self._clients: dict[tuple[int, str, str, bool], Client] = {}
 
@@ -204,6 +203,11 @@ def _retry(retries: bool) -> RetryConfig:
 
 def _first(properties: Mapping[str, str], *names: str) -> str | None:
     return next((properties[name] for name in names if properties.get(name)), None)
+
+
+def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Without those of a catalog, which are no business of a store and must not travel to executors with it."""
+    return {name: value for name, value in properties.items() if _is_ours(name)}
 
 
 def _is_ours(name: str) -> bool:

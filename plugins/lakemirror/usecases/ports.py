@@ -22,6 +22,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.observe.state import StateDatabase
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
+from lakemirror.storage.probe import ProbedAbilities
 from lakemirror.storage.wrappers.retry import RetryingStore
 
 WrapStore = Callable[[str, ObjectStore], ObjectStore]
@@ -62,7 +63,14 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        return self._store("mirror", self._sides.mirror.catalog.properties)
+        store = ObstoreStore(self._sides.mirror.catalog.properties, abilities=self.mirror_abilities)
+        return RetryingStore(self.wrap_store("mirror", store))
+
+    @cached_property
+    def mirror_abilities(self) -> ProbedAbilities:
+        """What the mirror's store can do, found out by the first write; refused there if it cannot create only."""
+        mirror = self._sides.mirror
+        return ProbedAbilities(mirror.catalog.properties, mirror.location, mirror.weaker_create)
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:

@@ -101,7 +101,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         with s3_double() as double:
             yield Place(ObstoreStore(double.properties), "s3://bucket/some/where")
     elif server := server_called(name, request):
-        store = ObstoreStore(server.properties, abilities=server.abilities)
+        store = ObstoreStore(server.properties, abilities=lambda: server.abilities)
         in_order = server.root.startswith("gs:")  # of S3 look-alikes not all do
         yield Place(store, f"{server.root}/{uuid.uuid4()}", server.abilities.spoiled, in_order)
     else:

@@ -27,7 +27,7 @@ class WireHome:
 
     @property
     def store(self) -> ObstoreStore:
-        return ObstoreStore(self.properties, memory=self.memory, abilities=self.abilities)
+        return ObstoreStore(self.properties, memory=self.memory, abilities=lambda: self.abilities)
 
     def uri(self, key: str) -> str:
         return f"{self.root}/{key}"

@@ -132,6 +132,10 @@ class MirrorConfig(Section):
 
     catalog: MirrorCatalogConfig = Field(description="The mirror's catalog and FileIO, by pyiceberg's property names.")
     location: Text = Field(description="A table lives in `<location>/<namespace>/<table>`.")
+    weaker_create: Literal["look_then_write"] | None = Field(
+        default=None,
+        description="Accept a store that does not keep create-only writes: look first, then write (docs/stores.md).",
+    )
 
 
 class StateConfig(Section):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lakemirror.storage.abilities import Abilities
+from lakemirror.storage.clients import storage_properties
 from lakemirror.storage.wire import Wire, open_wire
 
 MAX_PARTS: Final = 10_000  # of one upload, at every store that has uploads in parts
@@ -56,9 +58,15 @@ class WireTo:
     """Opens the wire to one side; pickles, so that each process opens its own."""
 
     properties: tuple[tuple[str, str], ...]
+    abilities: Callable[[], Abilities] | None = None
 
     def __call__(self) -> Wire:
-        return open_wire(dict(self.properties))
+        return open_wire(dict(self.properties), abilities=None if self.abilities is None else self.abilities())
 
     def __repr__(self) -> str:
         return "WireTo(…)"  # the properties hold secrets
+
+
+def wire_to(properties: Mapping[str, str], abilities: Callable[[], Abilities] | None = None) -> WireTo:
+    """Without what belongs to a catalog: its secrets do not travel to whoever copies."""
+    return WireTo(tuple(sorted(storage_properties(properties).items())), abilities)

@@ -11,13 +11,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lakemirror.errors import PermanentError, TransientError
-from lakemirror.storage.abilities import Abilities
+from lakemirror.storage.abilities import AMAZON, GOOGLE, LOCAL, Abilities
 from lakemirror.storage.bucket_status import as_put, e_tag_of, explained, info_of
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.clients import Clients
@@ -53,7 +53,7 @@ _UPLOADS_AT_ONCE: Final = 4  # parts of CHUNK_BYTES in flight per stream
 class BucketObjects:
     """The ObjectStore port over obstore clients; the module says what it guarantees."""
 
-    def __init__(self, clients: Clients, abilities: Abilities | None = None) -> None:
+    def __init__(self, clients: Clients, abilities: Callable[[], Abilities] | None = None) -> None:
         self._clients = clients
         self._abilities = abilities
 
@@ -104,8 +104,7 @@ class BucketObjects:
 
     def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
         address = check_key(uri, "put")
-        if self._abilities is not None:
-            self._abilities.check("put", address)
+        self._can(address).check("put", address)
         tally = Tally()
         with explained("put", uri, tally):
             if isinstance(body, bytes):
@@ -152,10 +151,10 @@ class BucketObjects:
 
         source, target = check_key(source_uri, "copy"), check_key(target_uri, "copy")
         check_copy_condition(target_uri, condition)
-        if self._abilities is not None:
-            self._abilities.check("copy", target)
-            if isinstance(condition, Create) and not self._abilities.conditional_finish:
-                self._look_before_copy(source, target)
+        can = self._can(target)
+        can.check("copy", target)
+        if isinstance(condition, Create) and not can.conditional_finish:
+            self._look_before_copy(source, target)
         overwrite = isinstance(condition, Overwrite)
         with explained("copy", source_uri, target_uri=target_uri):
             obstore.copy(self._clients.open(source, retries=overwrite), source.key, target.key, overwrite=overwrite)
@@ -195,8 +194,8 @@ class BucketObjects:
         return e_tag_of(address, result)
 
     def _create_parts(self, address: Address, pieces: Iterator[bytes]) -> str | None:
-        can, beside = self._abilities, None
-        if can is not None and can.conditional_copy and not can.atomic_finish:
+        can, beside = self._can(address), None
+        if can.conditional_copy and not can.atomic_finish:
             beside = check_key(temporary_beside(address.uri), "put")
         try:
             with as_put(address.uri):
@@ -208,9 +207,7 @@ class BucketObjects:
 
     def _look_first(self, address: Address, condition: Condition) -> None:
         """On a server that ignores the condition; between the look and the write another writer may come."""
-        can = self._abilities
-        if can is None or address.kind == "memory":
-            return
+        can = self._can(address)
         if isinstance(condition, Create) and not can.conditional_create:
             if _is_there(self._clients.open(address), address.key):
                 raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
@@ -222,6 +219,14 @@ class BucketObjects:
             if there != condition.e_tag:
                 why = f"the object has changed (want {condition.e_tag}, got {there})"
                 raise ConditionFailed("put", address.uri, why, "read it again, and decide")
+
+    def _can(self, address: Address) -> Abilities:
+        """Asked for by writes only: finding it out may be one."""
+        if address.kind == "memory":
+            return LOCAL
+        if self._abilities is not None:
+            return self._abilities()
+        return AMAZON if address.kind == "s3" else GOOGLE
 
     def _look_before_copy(self, source: Address, target: Address) -> None:
         self.head(source.uri)  # a missing source is the first thing to say

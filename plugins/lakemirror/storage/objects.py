@@ -7,7 +7,7 @@ first use, makes its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lakemirror.errors import PermanentError
@@ -48,7 +48,8 @@ class ObstoreStore:
     """The ObjectStore port over every supported scheme; `properties` are named as pyiceberg's, others are ignored.
 
     `memory` holds the `memory://` buckets; stores that are given the same one share them, others have their own.
-    `abilities` are those that were probed; without them Amazon's S3 is assumed behind `s3://`.
+    `abilities`, asked by the first write, are those that were probed (`ProbedAbilities`); without them Amazon's S3 is
+    assumed behind `s3://`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ObstoreStore:
         properties: Mapping[str, str],
         *,
         memory: MemoryBuckets | None = None,
-        abilities: Abilities | None = None,
+        abilities: Callable[[], Abilities] | None = None,
     ) -> None:
         self._clients = Clients(properties, memory)
         self._files = FileObjects(properties)

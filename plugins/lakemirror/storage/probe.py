@@ -13,13 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from lakemirror.errors import PermanentError
 from lakemirror.storage.abilities import LOCAL, Abilities, abilities_from
+from lakemirror.storage.clients import storage_properties
 from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectNotFound, Overwrite
@@ -30,6 +32,10 @@ from lakemirror.storage.streaming import run
 _FORMAT: Final = 1
 _MAX_RECORD_BYTES: Final = 64 * 1024
 LOOK_THEN_WRITE: Final = "look_then_write"
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def abilities_of(
@@ -69,6 +75,39 @@ def abilities_of(
             f"use another store, or accept that by mirror.weaker_create: {LOOK_THEN_WRITE}",
         )
     return found
+
+
+class ProbedAbilities:
+    """`abilities_of` when they are first asked for, by the first write; kept then, and pickled with what was found."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        location: str,
+        weaker_create: str | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._properties = storage_properties(properties)
+        self._location = location
+        self._weaker_create = weaker_create
+        self._now = now
+        self._found: Abilities | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Abilities:
+        with self._lock:
+            if self._found is None:
+                self._found = abilities_of(
+                    self._properties, self._location, now=self._now, weaker_create=self._weaker_create
+                )
+            return self._found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made = (self._properties, self._location, self._weaker_create, self._now)
+        return type(self), made, {"_found": self._found}
+
+    def __repr__(self) -> str:
+        return f"ProbedAbilities({self._location!r})"
 
 
 def probe(properties: Mapping[str, str], location: str, elsewhere: str | None = None) -> Abilities:

@@ -15,15 +15,15 @@ from lakemirror.config.connect import Sides, connect
 from lakemirror.config.connections import ResolveConnection, environment_connection
 from lakemirror.config.models import Config
 from lakemirror.config.sections import SourceConfig
-from lakemirror.copying.model import OpenWire, WireTo
+from lakemirror.copying.model import OpenWire, wire_to
 from lakemirror.errors import UsageError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import is_relative
 from lakemirror.model.table import TableRef
 from lakemirror.observe.state import StateDatabase
-from lakemirror.storage.clients import storage_properties
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
+from lakemirror.storage.probe import ProbedAbilities
 from lakemirror.storage.wrappers.retry import RetryingStore
 
 WrapStore = Callable[[str, ObjectStore], ObjectStore]
@@ -54,11 +54,11 @@ class Ports:
 
     @cached_property
     def source_wire(self) -> OpenWire:
-        return self._wire("source", self.source_catalog.file_io())
+        return self.wrap_wire("source", wire_to(self.source_catalog.file_io()))
 
     @cached_property
     def mirror_wire(self) -> OpenWire:
-        return self._wire("mirror", self.mirror_catalog.file_io())
+        return self.wrap_wire("mirror", wire_to(self.mirror_catalog.file_io(), self.mirror_abilities))
 
     @cached_property
     def is_one_store(self) -> bool:
@@ -88,7 +88,14 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        return self._store("mirror", self.mirror_catalog.file_io())
+        store = ObstoreStore(self.mirror_catalog.file_io(), abilities=self.mirror_abilities)
+        return RetryingStore(self.wrap_store("mirror", store))
+
+    @cached_property
+    def mirror_abilities(self) -> ProbedAbilities:
+        """What the mirror's store can do, found out by the first write; refused there if it cannot create only."""
+        mirror = self._sides.mirror
+        return ProbedAbilities(self.mirror_catalog.file_io(), mirror.location, mirror.weaker_create)
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:
@@ -117,9 +124,6 @@ class Ports:
                 "open source", self.config.path, "the configuration has no source", "only follow and status work here"
             )
         return source
-
-    def _wire(self, side: str, properties: Mapping[str, str]) -> OpenWire:
-        return self.wrap_wire(side, WireTo(tuple(sorted(storage_properties(properties).items()))))
 
     def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from lakemirror.errors import PermanentError
 from lakemirror.storage.abilities import Abilities
-from lakemirror.storage.clients import MemoryBuckets
+from lakemirror.storage.clients import MemoryBuckets, storage_properties
 from lakemirror.storage.keys import Kind, check_key, check_prefix
 from lakemirror.storage.port import CHUNK_BYTES, ObjectInfo
 from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
@@ -21,7 +21,7 @@ class SchemeWire:
         memory: MemoryBuckets | None = None,
         abilities: Abilities | None = None,
     ) -> None:
-        self._properties = dict(properties)
+        self._properties = storage_properties(properties)
         self._memory = memory
         self._abilities = abilities
         self._wires: dict[Kind, Wire] = {}

@@ -133,7 +133,14 @@ class Bench:
         finally:
             engine.stop()
         ratio = best["task"] / best["spark"]
-        return [Row(f"copy {load.files:,} files by Spark local[2]: against the task", f"{ratio:.2f}×", "≥ 0.8×", ratio >= 0.8)]
+        return [
+            Row(
+                f"copy {load.files:,} files by Spark local[2]: against the task",
+                f"{ratio:.2f}×",
+                "≥ 0.8×",
+                ratio >= 0.8,
+            )
+        ]
 
     def best(self, runs: dict[str, Callable[[S3Store], float]], rounds: int = ROUNDS) -> dict[str, float]:
         """The shortest time of each, by turns; what was copied is counted."""
@@ -209,7 +216,9 @@ class Bench:
             "kind": ["data"] * load.files,
             "format": [None] * load.files,
         }
-        rows = [row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()]
+        rows = [
+            row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()
+        ]
         return context, Plan(tuple(Segment(**row) for row in rows), 0, sum_requests([]))
 
     def loop(self, load: Load, target: S3Store) -> float:
@@ -239,7 +248,9 @@ class Bench:
 
         start = time.monotonic()
         found = obstore.get(_store(self.source), load.key(0))
-        obstore.put(_store(target), load.key(0), found.stream(min_chunk_size=8 << 20), max_concurrency=1, chunk_size=8 << 20)
+        obstore.put(
+            _store(target), load.key(0), found.stream(min_chunk_size=8 << 20), max_concurrency=1, chunk_size=8 << 20
+        )
         return time.monotonic() - start
 
     def _rclone(self, load: Load, transfers: int) -> Callable[[S3Store], float]:

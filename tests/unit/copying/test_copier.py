@@ -1,4 +1,4 @@
-"""One file: whole or not at all, once, checksummed; every fault on the way is met by the right word or the right retry."""
+"""One file: whole or not at all, once, checksummed; every fault on the way meets the right word or the right retry."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -33,6 +34,9 @@ from lakemirror.replicate.stage import Engine, LocalEngine, StageContext, sum_re
 from lakemirror.replicate.transfer import Copied, copy_objects
 from lakemirror.storage.objects import ObstoreStore
 from tests.perf.row import Row
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store as Client
 
 TRANSFERS = (16, 32, 64)
 UNREACHED = Rates(bytes_per_s=1e12, requests_per_s=1e9)  # limits that are asked for each time and never reached
@@ -284,7 +288,7 @@ class Bench:
             _drop(target)
 
 
-def _store(store: S3Store) -> object:
+def _store(store: S3Store) -> Client:
     from obstore.store import S3Store as Client
 
     return Client(

@@ -21,7 +21,7 @@ from tests.unit.replicate.conftest import Bench
 
 BODY = bytes(range(256)) * 4
 CRC = int(google_crc32c.value(BODY))
-BOUNDS = {"part_bytes": 50, "memory_bytes": 200}
+BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 200}
 
 
 def context(bench: Bench, **changes: Any) -> StageContext:

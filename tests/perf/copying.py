@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -33,6 +34,9 @@ from lakemirror.replicate.stage import Engine, LocalEngine, StageContext, sum_re
 from lakemirror.replicate.transfer import Copied, copy_objects
 from lakemirror.storage.objects import ObstoreStore
 from tests.perf.row import Row
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store as Client
 
 TRANSFERS = (16, 32, 64)
 UNREACHED = Rates(bytes_per_s=1e12, requests_per_s=1e9)  # limits that are asked for each time and never reached
@@ -133,7 +137,14 @@ class Bench:
         finally:
             engine.stop()
         ratio = best["task"] / best["spark"]
-        return [Row(f"copy {load.files:,} files by Spark local[2]: against the task", f"{ratio:.2f}×", "≥ 0.8×", ratio >= 0.8)]
+        return [
+            Row(
+                f"copy {load.files:,} files by Spark local[2]: against the task",
+                f"{ratio:.2f}×",
+                "≥ 0.8×",
+                ratio >= 0.8,
+            )
+        ]
 
     def best(self, runs: dict[str, Callable[[S3Store], float]], rounds: int = ROUNDS) -> dict[str, float]:
         """The shortest time of each, by turns; what was copied is counted."""
@@ -209,7 +220,9 @@ class Bench:
             "kind": ["data"] * load.files,
             "format": [None] * load.files,
         }
-        rows = [row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()]
+        rows = [
+            row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()
+        ]
         return context, Plan(tuple(Segment(**row) for row in rows), 0, sum_requests([]))
 
     def loop(self, load: Load, target: S3Store) -> float:
@@ -239,7 +252,9 @@ class Bench:
 
         start = time.monotonic()
         found = obstore.get(_store(self.source), load.key(0))
-        obstore.put(_store(target), load.key(0), found.stream(min_chunk_size=8 << 20), max_concurrency=1, chunk_size=8 << 20)
+        obstore.put(
+            _store(target), load.key(0), found.stream(min_chunk_size=8 << 20), max_concurrency=1, chunk_size=8 << 20
+        )
         return time.monotonic() - start
 
     def _rclone(self, load: Load, transfers: int) -> Callable[[S3Store], float]:
@@ -273,7 +288,7 @@ class Bench:
             _drop(target)
 
 
-def _store(store: S3Store) -> object:
+def _store(store: S3Store) -> Client:
     from obstore.store import S3Store as Client
 
     return Client(

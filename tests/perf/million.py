@@ -30,10 +30,9 @@ def main(what: str, folder: Path) -> int:
     layout = TableLayout((folder / "mirror").as_uri())
     store = ObstoreStore({})
     paths = PrefixMap.of({(folder / "source").as_uri(): layout.root})
-    copying = CopyPorts(WireTo(()), WireTo(()), CopySettings())
-    context = StageContext(
-        store, store, paths, layout.plan("p"), layout.ledger("p"), copying, 1000, 1 << 30, 1 << 30, 1000
-    )
+    ports = CopyPorts(WireTo(()), WireTo(()), CopySettings())
+    plan, ledger = layout.plan("p"), layout.ledger("p")
+    context = StageContext(store, store, paths, plan, ledger, ports, 1000, 1 << 30, 1 << 30, 1000)
     length = source.stat().st_size
     start = time.perf_counter()
     if what == "read":

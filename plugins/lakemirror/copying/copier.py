@@ -72,9 +72,7 @@ class Copier:
     def part_bytes(self, item: CopyItem) -> int:
         powers = self.mirror.wire.capabilities(item.target)
         wanted = max(self.settings.part_bytes, powers.min_part_bytes)
-        return bins.part_bytes_for(
-            item.size_bytes, wanted, self.memory.capacity_bytes, item.target, powers.max_parts
-        )
+        return bins.part_bytes_for(item.size_bytes, wanted, self.memory.capacity_bytes, item.target, powers.max_parts)
 
     def _most_at_once(self, item: CopyItem) -> int:
         powers = self.mirror.wire.capabilities(item.target)
@@ -161,9 +159,7 @@ class Copier:
         return _copied(item, crc32c, stored)
 
     async def abort(self, item: CopyItem, upload: str) -> None:
-        await self.mirror.retrying(
-            lambda: self.mirror.wire.abort(item.target, upload), Patience(item.target, ABORT_S)
-        )
+        await self.mirror.retrying(lambda: self.mirror.wire.abort(item.target, upload), Patience(item.target, ABORT_S))
 
     async def _within(self, item: CopyItem, patience: Patience) -> CopiedItem:
         """On the store's side; its size and version are looked at before, its sum after."""

@@ -1,6 +1,6 @@
 """Rates that hold: bytes and requests wait for their turn before they go, so that others have room on the line.
 
-Turns are given on a line of time: each wish moves it on by what it takes at the rate, and may go when the time has come.
+Turns are given on a line of time: each wish moves it on by what it takes at the rate, and goes when its time has come.
 From the first wish on, the bytes that went are never more than the rate's. Who comes late, because others kept the
 machine busy, may catch up half a second; more is not saved up.
 """
@@ -41,6 +41,9 @@ class Rates:
     @property
     def is_limited(self) -> bool:
         return self.bytes_per_s is not None or self.requests_per_s is not None
+
+
+NO_LIMIT: Final = Rates()
 
 
 class Timeline:

@@ -12,7 +12,7 @@ from lakemirror.copying.copier import Copier
 from lakemirror.copying.counting import CountingWire
 from lakemirror.copying.hub import HubAddress, HubPace
 from lakemirror.copying.model import CopySettings, OpenWire
-from lakemirror.copying.pace import OwnPace, Pace, Rates
+from lakemirror.copying.pace import NO_LIMIT, OwnPace, Pace, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class CopyPorts:
     source: OpenWire
     mirror: OpenWire
     settings: CopySettings
-    rates: Rates = Rates()
+    rates: Rates = NO_LIMIT
     shares: int = 1
     """Processes that may work at once: each has this share of the rates where the hub cannot be reached."""
     hub: HubAddress | None = None

@@ -90,5 +90,5 @@ def _rows(progress: Progress | None, stage: str, total: int) -> Report | None:
     """Tells at once that a stage has begun, and then how far it is."""
     if progress is None or not total:
         return None
-    progress(stage, 0, total, 0)
-    return lambda done, total: progress(stage, done, total, 0)
+    progress(stage, 0, total, 0, 0)
+    return lambda done, total: progress(stage, done, total, 0, 0)

@@ -1,10 +1,15 @@
-"""How many files and bytes of a plan are copied: told one by one, or worked out from the tasks that are done."""
+"""How far a copy is: counted from whoever tells, and put into lines for a log."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Final
 
+from lakemirror.model.results import describe_volume
 from lakemirror.replicate.stage import Progress
+
+LOG_EVERY_S: Final = 15.0
 
 
 class FilesTold:
@@ -37,4 +42,24 @@ class FilesTold:
 
     def _tell(self, files: int, size_bytes: int) -> None:
         if self._progress is not None:
-            self._progress("copy", files, self._all_files, size_bytes)
+            self._progress("copy", files, self._all_files, size_bytes, self._all_bytes)
+
+
+class LogLines:
+    """Says how far a run is: once when a stage begins, then every few seconds, and at its end."""
+
+    def __init__(self, subject: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._subject, self._say, self._clock = subject, say, clock
+        self._stage = ""
+        self._began_at = self._said_at = 0.0
+
+    def __call__(self, stage: str, done: int, total: int, bytes_done: int, bytes_total: int) -> None:
+        now = self._clock()
+        is_new = stage != self._stage
+        if is_new:
+            self._stage, self._began_at = stage, now
+        elif now - self._said_at < LOG_EVERY_S and done < total:
+            return
+        self._said_at = now
+        volume = describe_volume(bytes_done, now - self._began_at, bytes_total)
+        self._say(f"{self._subject}: {stage} {done} of {total}{f', {volume}' if volume else ''}")

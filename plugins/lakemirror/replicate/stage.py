@@ -22,7 +22,7 @@ from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-Progress = Callable[[str, int, int, int], None]  # stage, done, total, bytes done
+Progress = Callable[[str, int, int, int, int], None]  # stage, done, total, bytes done, bytes in all
 Report = Callable[[int, int], None]  # rows done, rows in all
 Requests = dict[str, dict[str, int]]
 

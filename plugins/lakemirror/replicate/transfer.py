@@ -89,7 +89,9 @@ def _work(plan: Plan, context: StageContext) -> tuple[pa.Table, pa.Table]:
 
 
 @contextmanager
-def _shared(context: StageContext, engine: Engine, told: FilesTold, tasks: int) -> Iterator[tuple[StageContext, Spread]]:
+def _shared(
+    context: StageContext, engine: Engine, told: FilesTold, tasks: int
+) -> Iterator[tuple[StageContext, Spread]]:
     """The context for the workers, and how the work is spread: in this process on one event loop, or by the engine."""
     if engine.name == LocalEngine.name:
         here = replace(context, on_file=told.add)

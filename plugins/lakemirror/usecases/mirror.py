@@ -330,9 +330,7 @@ class MirrorRun:
         context = self._stage_context(change, source, self.ports.mirror_store, processes)
         return context, narrow if is_bound else engine
 
-    def _stage_context(
-        self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int
-    ) -> StageContext:
+    def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int) -> StageContext:
         return StageContext(
             source=source,
             mirror=mirror,

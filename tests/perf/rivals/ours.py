@@ -37,6 +37,7 @@ from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
+from lakemirror.usecases.mirror import THREADS
 from tests.perf.rivals.memory import Watch
 from tests.perf.rivals.tables import NAME, load
 
@@ -152,7 +153,7 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
 @contextmanager
 def _engine(lane: str, heap: str, scratch: Path) -> Iterator[Engine]:
     if lane == "task":
-        yield LocalEngine()
+        yield LocalEngine(THREADS)
         return
     from lakemirror.spark.engine import SparkEngine
     from tests.perf.rivals import session as sessions

@@ -121,7 +121,7 @@ def test_the_report_is_in_the_task_log(
     _play(operator, app, context, _success(), fails=False)
     logged = capsys.readouterr().out
     assert "sales.orders: copy took 1.5 s" in logged
-    assert "3 files, 1.2 KB, 1 were there already" in logged
+    assert "3 files, 1.2 KB at 800 B/s, 1 were there already" in logged
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_ranges_and_parts_cover_the_file_without_gaps(size: int, wanted: int, ra
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
     position = 0
     for part in parts:
-        assert part.start == position and 0 < part.length <= part_bytes
+        assert part.start == position
+        assert 0 < part.length <= part_bytes
         position += part.length
     assert position == size
     ranges = ranges_of(size, part_bytes, range_bytes)

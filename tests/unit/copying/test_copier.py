@@ -1,4 +1,4 @@
-"""One file: whole or not at all, once, checksummed; every fault on the way is met by the right word or the right retry."""
+"""One file: whole or not at all, once, checksummed; every fault on the way meets the right word or the right retry."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_source_file_that_changes_between_its_parts_is_a_stop(buckets: Buckets
             buckets.store.put(item.source, LARGE[::-1], Overwrite())
         return await read(*args, **options)  # type: ignore[arg-type]
 
-    source.read = altering  # type: ignore[method-assign,assignment]
+    source.read = altering  # type: ignore[method-assign]
     with pytest.raises(PermanentError, match="the source file has changed under its name"):
         run(copier.copy(item))
     assert (buckets.mirrored(), buckets.uploads()) == ({}, 0)

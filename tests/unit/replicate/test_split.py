@@ -1,4 +1,4 @@
-"""A large file by several tasks: one upload, found again by whoever comes, finished once, dropped when it will not be."""
+"""A large file by several tasks: one upload, found again by whoever comes, finished once, or dropped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import google_crc32c
+import pyarrow as pa
 import pytest
 
-from lakemirror.copying.bins import Range
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.copy import ranges_folder
 from lakemirror.replicate.ledger import ledger_folder, read_ledger
@@ -19,11 +19,9 @@ from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
 
-import pyarrow as pa
-
 BODY = bytes(range(256)) * 4
 CRC = int(google_crc32c.value(BODY))
-BOUNDS = {"part_bytes": 50, "memory_bytes": 200}
+BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 200}
 
 
 def context(bench: Bench, **changes: Any) -> StageContext:
@@ -143,7 +141,9 @@ def test_other_parts_by_the_configuration_begin_anew(bench: Bench) -> None:
 def test_finished_but_not_written_down_is_adopted(bench: Bench) -> None:
     plan = planned(bench, {"large": len(BODY)})
     copied(bench, plan)
-    bench.store.delete([one.uri for one in bench.store.list(ledger_folder(bench.layout.ledger("p"), plan.segments[0].uri))])
+    bench.store.delete(
+        [one.uri for one in bench.store.list(ledger_folder(bench.layout.ledger("p"), plan.segments[0].uri))]
+    )
     assert copied(bench, plan) == (0, 0, 1)
     assert in_ledger(bench, plan)["large"] == (len(BODY), CRC)
 
@@ -166,7 +166,7 @@ def test_a_source_that_changes_between_two_runs_is_a_stop(bench: Bench, is_gone:
         bench.store.delete([bench.source("large")])
     else:
         bench.store.put(bench.source("large"), BODY[::-1], Overwrite())
-    with pytest.raises(SourceVanishedError if is_gone else PermanentError, match="is gone|has changed under its name"):
+    with pytest.raises(SourceVanishedError if is_gone else PermanentError, match=r"is gone|has changed under its name"):
         copied(bench, plan)
     assert (files(bench), len(bench.memory.uploads)) == ({}, 0)
 
@@ -180,5 +180,3 @@ def test_a_record_of_another_file_is_refused(bench: Bench) -> None:
     bench.store.put(uri, json.dumps({**record, "target": "file:///elsewhere"}).encode(), Overwrite())
     with pytest.raises(PermanentError, match="not as it was written"):
         copied(bench, plan)
-
-

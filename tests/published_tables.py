@@ -18,7 +18,8 @@ START_MS = 1_790_000_000_000
 class Table:
     """The source, and what is published of it. Every step takes one number that decides its details."""
 
-    def __init__(self, location: str, version: int, number: int = 1) -> None:
+    def __init__(self, location: str, version: int, number: int = 1, start_ms: int = START_MS) -> None:
+        self.start_ms = start_ms
         self.location, self.count, self.published_count = location, 0, 0
         self.start(version, number)
 
@@ -26,6 +27,8 @@ class Table:
         self.uuid = str(uuid.UUID(int=number, version=4))
         self.version = version
         self.snapshots: dict[int, Json] = {}
+        self.left_out: set[int] = set()
+        self.log: list[Json] = []
         self.refs: dict[str, Json] = {}
         self.properties = {"a": "1"}
         self.statistics: dict[int, Json] = {}
@@ -61,7 +64,7 @@ class Table:
         rows = 1 + detail % 100
         made: Json = {
             "snapshot-id": number,
-            "timestamp-ms": START_MS + 1000 * self.count,
+            "timestamp-ms": self.start_ms + self.count,
             "summary": {"operation": "append", "added-records": str(rows)},
             "manifest-list": f"{self.location}/metadata/snap-{number}.avro",
             "schema-id": self.schemas[-1]["schema-id"],
@@ -75,6 +78,8 @@ class Table:
             self.next_row_id += rows
         self.snapshots[number] = made
         self.refs[ref] = {**self.refs.get(ref, {"type": "branch"}), "snapshot-id": number}
+        if ref == "main":
+            self.log.append({"snapshot-id": number, "timestamp-ms": made["timestamp-ms"]})
 
     def tag(self, detail: int) -> None:
         if self.snapshots:
@@ -98,6 +103,7 @@ class Table:
     def roll_back(self, detail: int) -> None:
         if self.snapshots:
             self.refs["main"]["snapshot-id"] = self._some(detail)
+            self.log.append({"snapshot-id": self.head, "timestamp-ms": self.start_ms + self._next()})
 
     def expire(self, detail: int) -> None:
         needed = {ref["snapshot-id"] for ref in self.refs.values()}
@@ -126,9 +132,9 @@ class Table:
         self.schemas = [one for one in self.schemas[:-1] if one["schema-id"] in used] + self.schemas[-1:]
 
     def partition(self, detail: int) -> None:
-        self.last_partition += 1
+        self.last_partition = max(self.last_partition + (self.version > 1), 1000)  # v1 counts anew in each spec
         column = self.schemas[-1]["fields"][detail % len(self.schemas[-1]["fields"])]
-        fields = [{"name": f"p{self.last_partition}", "transform": "identity", "source-id": column["id"]}]
+        fields = [{"name": f"p{self._next()}", "transform": "identity", "source-id": column["id"]}]
         self._spec([{**fields[0], "field-id": self.last_partition}])
 
     def _spec(self, fields: list[Json]) -> None:
@@ -184,7 +190,12 @@ class Table:
         """The metadata of the next version: with the snapshots that refs need, and those that `keep` says."""
         self.published_count += 1
         needed = {ref["snapshot-id"] for ref in self.refs.values()}
-        kept = {one: made for one, made in self.snapshots.items() if one in needed or keep(one)}
+        kept = {
+            one: made
+            for one, made in self.snapshots.items()
+            if one in needed or (keep(one) and one not in self.left_out)
+        }
+        self.left_out |= self.snapshots.keys() - kept.keys()  # for good, unless a ref comes to need it
         head = self.head
         own = {"lakemirror.version": str(self.published_count)}
         own |= {} if head is None else {"lakemirror.source-snapshot-id": str(head)}
@@ -192,7 +203,7 @@ class Table:
             "format-version": self.version,
             "table-uuid": self.uuid,
             "location": self.location,
-            "last-updated-ms": START_MS + 1000 * self._next(),
+            "last-updated-ms": self.start_ms + self._next(),
             "last-column-id": self.last_column,
             "schemas": self.schemas,
             "current-schema-id": self.schemas[-1]["schema-id"],
@@ -205,7 +216,7 @@ class Table:
             "current-snapshot-id": -1 if head is None else head,
             "snapshots": list(kept.values()),
             "refs": self.refs,
-            "snapshot-log": [] if head is None else [{"snapshot-id": head, "timestamp-ms": START_MS}],
+            "snapshot-log": [one for one in self.log if one["snapshot-id"] in kept],
             "metadata-log": [],
             "statistics": [one for number, one in self.statistics.items() if number in kept],
             "partition-statistics": [one for number, one in self.partition_statistics.items() if number in kept],

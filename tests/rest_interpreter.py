@@ -6,9 +6,11 @@ Written after the specification and what Iceberg's own server was seen to do; it
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 Json = dict[str, Any]
+NOW_MS = 1_790_000_010_000  # a little later than all that is in these tables
 
 
 class Refused(Exception):
@@ -22,7 +24,15 @@ def take(old: Json | None, requirements: list[Json], updates: list[Json]) -> Jso
     table = copy.deepcopy(old) if old is not None else _new()
     last = {"schema": None, "spec": None, "order": None}
     for update in updates:
+        if update["action"] == "set-snapshot-ref" and update["ref-name"] == "main":
+            added = [one["snapshot"] for one in updates if one["action"] == "add-snapshot"]
+            own = [one["timestamp-ms"] for one in added if one["snapshot-id"] == update["snapshot-id"]]
+            # a head that the table had before is noted as of now
+            table["snapshot-log"].append({"snapshot-id": update["snapshot-id"], "timestamp-ms": (own or [NOW_MS])[0]})
         _apply(table, copy.deepcopy(update), last)
+    times = [one["timestamp-ms"] for one in table["snapshot-log"]]
+    if any(after < before - 60_000 for before, after in itertools.pairwise(times)):
+        raise Refused("Expected sorted snapshot log entries")
     numbers = [one.get("sequence-number") or 0 for one in table["snapshots"]]
     if table["format-version"] > 1 and max(numbers, default=0) > table["last-sequence-number"]:
         raise Refused("a snapshot is ahead of the last sequence number")
@@ -32,7 +42,13 @@ def take(old: Json | None, requirements: list[Json], updates: list[Json]) -> Jso
 def _new() -> Json:
     lists = ("schemas", "partition-specs", "sort-orders", "snapshots", "statistics", "partition-statistics")
     numbers = {"last-column-id": 0, "last-partition-id": 999, "last-sequence-number": 0, "next-row-id": 0}
-    return {"format-version": 1, **{name: [] for name in lists}, **numbers, "refs": {}, "properties": {}}
+    return {
+        "format-version": 1,
+        **{name: [] for name in (*lists, "snapshot-log")},
+        **numbers,
+        "refs": {},
+        "properties": {},
+    }
 
 
 def _check(table: Json | None, requirement: Json) -> None:
@@ -107,6 +123,7 @@ def _apply_snapshots(table: Json, action: str, update: Json) -> None:
     elif action == "remove-snapshot-ref":
         if table["refs"].pop(update["ref-name"], None) and update["ref-name"] == "main":
             table["current-snapshot-id"] = -1
+            table["snapshot-log"] = []
     elif action == "remove-snapshots":
         gone = set(update["snapshot-ids"])
         for section in ("snapshots", "statistics", "partition-statistics"):

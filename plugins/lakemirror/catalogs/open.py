@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lakemirror.catalogs.glue import GlueCatalog
+from lakemirror.catalogs.hive import HiveCatalog
 from lakemirror.catalogs.ports import MirrorCatalog, SourceCatalog
 from lakemirror.catalogs.rest import RestCatalog
 from lakemirror.catalogs.sql import SqlCatalog
@@ -14,7 +16,11 @@ def open_source(config: CatalogConfig) -> SourceCatalog:
         return SqlCatalog(config.name, config.properties)
     if config.type == "rest":
         return RestCatalog(config.name, config.properties)
-    raise _unknown(config, "use type sql or rest on the source")
+    if config.type == "hive":
+        return HiveCatalog(config.name, config.properties)
+    if config.type == "glue":
+        return GlueCatalog(config.name, config.properties)
+    raise _unknown(config, "use type sql, rest, hive or glue on the source")
 
 
 def open_mirror(config: CatalogConfig) -> MirrorCatalog:
@@ -22,7 +28,9 @@ def open_mirror(config: CatalogConfig) -> MirrorCatalog:
         return SqlCatalog(config.name, config.properties, may_be_new=True)
     if config.type == "rest":
         return RestCatalog(config.name, config.properties)
-    raise _unknown(config, "use type sql or rest on the mirror; blms and glue are to come")
+    if config.type == "glue":
+        return GlueCatalog(config.name, config.properties)
+    raise _unknown(config, "use type sql, rest or glue on the mirror; blms is to come")
 
 
 def _unknown(config: CatalogConfig, hint: str) -> UsageError:

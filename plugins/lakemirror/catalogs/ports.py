@@ -34,6 +34,7 @@ class MirrorHead:
 
     metadata_uri: str
     metadata: Json | None = field(default=None, repr=False)
+    token: str | None = None  # what the catalog itself compares, if that is not the place
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Speaks HTTP with an Iceberg REST catalog: configuration, login, bounded requests, errors in our own words.
 
 Properties have pyiceberg's names: `uri`, `warehouse`, `token` or `credential` with `oauth2-server-uri`, `scope`,
-`audience`, `resource`, `prefix`, `header.<name>`; and `rest.timeout-s` of our own. What is not there is refused by name.
+`audience`, `resource`, `prefix`, `header.<name>`; and our own `rest.timeout-s`. What is not there is refused by name.
 Every request has a time limit and every answer a size limit. No secret is ever part of an error or of a repr.
 """
 

@@ -18,6 +18,7 @@ from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapsh
 
 Json = dict[str, Any]
 _ROW_LINEAGE: Final = 3  # the first format version with row ids
+_SKEW_MS: Final = 60_000  # what servers allow between entries of the log
 _STATISTICS: Final = (
     ("statistics", "set-statistics", "remove-statistics", "statistics"),
     ("partition-statistics", "set-partition-statistics", "remove-partition-statistics", "partition-statistics"),
@@ -183,9 +184,20 @@ def _ref_updates(old: Json, new: Json) -> Iterator[Json]:
     before, after = refs_of(old), refs_of(new)
     for name in sorted(before.keys() - after.keys()):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
+    _refuse_unsorted(old, new)
     for name, ref in sorted(after.items(), key=lambda item: item[0] == "main"):
         if before.get(name) != ref:
             yield {"action": "set-snapshot-ref", "ref-name": name, **ref}
+
+
+def _refuse_unsorted(old: Json, new: Json) -> None:
+    """A server notes a rollback as of now, and then refuses a head that the source wrote well before that moment."""
+    head, log = current_snapshot_id(new), _listed(old, "snapshot-log")
+    if head is None or head in snapshots(old) or not log:
+        return
+    if snapshots(new)[head]["timestamp-ms"] < log[-1]["timestamp-ms"] - _SKEW_MS:
+        told = "was written before the catalog took note of the rollback that came before it"
+        raise Inexpressible(f"snapshot {head} {told}; the source's next commit will do")
 
 
 def _removed_snapshots(old: Json, new: Json) -> Iterator[Json]:

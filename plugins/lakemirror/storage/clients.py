@@ -111,9 +111,7 @@ class Clients:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 
     def __repr__(self) -> str:
-        return ", ".join(
-            f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties)
-        )
+        return ", ".join(f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties))
 
 
 def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3Store:

@@ -37,13 +37,20 @@ class Request:
 
 @dataclass
 class S3Double:
-    """The state of the server; `forced` answers a key with a status, `cut` sends only so many bytes of a body,
-    `swap` is what a key holds after its body was cut."""
+    """The state of the server.
+
+    `forced` answers a key with a status, `answers` with a body, both with the headers `said`; `ignores_conditions` is
+    for one of those that answer 200 to what they do not know; `cut` sends only so many bytes of a body, `swap` is
+    what a key holds after its body was cut.
+    """
 
     objects: dict[str, bytes] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     forced: dict[str, int] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    ignores_conditions: bool = False
     cut: dict[str, int] = field(default_factory=dict)
     swap: dict[str, bytes] = field(default_factory=dict)
     endpoint: str = ""
@@ -98,8 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.state.lock:
             self.state.requests.append(Request(self.command, self.path, headers, len(body)))
-            if key in self.state.forced:
-                return self.answer(self.state.forced[key], b"<Error><Code>Forced</Code></Error>")
+            if key in self.state.forced or key in self.state.answers:
+                body = self.state.answers.get(key, b"<Error><Code>Forced</Code></Error>")
+                return self.answer(self.state.forced.get(key, 200), body, **self.state.said)
             if self.command in ("GET", "HEAD"):
                 return self.read(key, headers) if key else self.list(query)
             if self.command == "PUT":
@@ -176,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self.answer(200, copied.encode() if "x-amz-copy-source" in headers else b"", etag=_e_tag(body))
 
     def refuses(self, key: str, headers: Mapping[str, str]) -> bool:
+        if self.state.ignores_conditions:
+            return False
         there = self.state.objects.get(key)
         if headers.get("if-none-match") == "*":
             return there is not None

@@ -26,6 +26,7 @@ from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import ObjectStore
 from tests.fuzz import seeds
 from tests.fuzz.memory_store import LONG_AGO, MemoryStore
+from tests.wires import wire_over
 
 TABLE = TableRef.parse("db.t")
 MIRROR = "gs://mirror/lake"
@@ -76,7 +77,12 @@ class MemoryLake:
             self.mirror.objects.update(objects)
 
     def app(self) -> App:
-        app = App(_config(), wrap_store=lambda side, store: self._store(side), now=lambda: LONG_AGO)
+        app = App(
+            _config(),
+            wrap_store=lambda side, store: self._store(side),
+            wrap_wire=lambda side, wire: lambda: wire_over(self._store(side)),
+            now=lambda: LONG_AGO,
+        )
         app._ports.__dict__.update(source_catalog=self.source_catalog, mirror_catalog=self.mirror_catalog)
         return app
 

@@ -126,7 +126,11 @@ def test_gcs_completes_an_upload_from_the_parts_that_are_named(bucket: GCSStore,
     assert complete((1, tags[1])) == 400
     assert complete((4, tags[0])) == 400
     assert complete((2, tags[1]), (1, tags[0])) == 400
-    assert complete((1, tags[0]), (3, tags[2]), X_Goog_If_Generation_Match="0") == 200
+    assert complete((1, tags[0]), X_Goog_If_Generation_Match="0") == 400
+    unfinished = f"{gcs_services.gcs_endpoint}/mirror?uploads"
+    assert upload.encode() in ask("GET", unfinished)[1]
+    assert complete((1, tags[0]), (3, tags[2])) == 200
+    assert upload.encode() not in ask("GET", unfinished)[1]
     assert ask("GET", url)[1] == b"onethree"
     assert complete((1, tags[0])) == 404
 

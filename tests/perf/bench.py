@@ -78,6 +78,13 @@ def measure_commit(folder: Path) -> list[Row]:
     ]
 
 
+def measure_copy(folder: Path) -> list[Row]:
+    """The copy engine against rclone and a bare loop, between two real stores, which it starts if need be."""
+    from tests.perf import copying
+
+    return copying.measure_copy(folder)
+
+
 def measure_parse(folder: Path) -> list[Row]:
     """Parse the DAGs of 200 tables in a fresh process, without Airflow's own imports."""
     config = folder / "lakemirror.yaml"
@@ -146,6 +153,7 @@ def measure_setup(folder: Path) -> list[Row]:
 
 MEASURES: dict[str, Callable[[Path], list[Row]]] = {
     "commit": measure_commit,
+    "copy": measure_copy,
     "walk": measure_walk,
     "million": measure_million,
     "fuzz": measure_fuzz,

@@ -100,13 +100,13 @@ class CatalogConfig(Section):
 class SourceCatalogConfig(CatalogConfig):
     """The catalog of the source; only read."""
 
-    type: SourceCatalogType = Field(description="Kind of catalog. This version speaks sql.")
+    type: SourceCatalogType = Field(description="Kind of catalog.")
 
 
 class MirrorCatalogConfig(CatalogConfig):
     """The catalog through which the mirror is read."""
 
-    type: MirrorCatalogType = Field(description="Kind of catalog. This version speaks sql.")
+    type: MirrorCatalogType = Field(description="Kind of catalog. This version speaks sql, rest and glue.")
 
 
 class RootConfig(Section):
@@ -132,6 +132,10 @@ class MirrorConfig(Section):
 
     catalog: MirrorCatalogConfig = Field(description="The mirror's catalog and FileIO, by pyiceberg's property names.")
     location: Text = Field(description="A table lives in `<location>/<namespace>/<table>`.")
+    weaker_create: Literal["look_then_write"] | None = Field(
+        default=None,
+        description="Accept a store that does not keep create-only writes: look first, then write (docs/stores.md).",
+    )
 
 
 class StateConfig(Section):

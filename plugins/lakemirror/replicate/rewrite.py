@@ -17,8 +17,9 @@ from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_li
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
-from lakemirror.replicate.copy import ledger_folder, read_items
+from lakemirror.replicate.copy import read_items
 from lakemirror.replicate.delete_facts import DeleteFacts
+from lakemirror.replicate.ledger import ledger_folder
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally

@@ -45,6 +45,13 @@ class SparkEngine:
         self._session = session
         self._at_once = at_once
 
+    @property
+    def driver(self) -> tuple[str, str] | None:
+        """Where this process may listen, and the name by which executors call it; as Spark's own driver does."""
+        conf = self._session.sparkContext.getConf()
+        host = conf.get("spark.driver.host")
+        return None if host is None else (conf.get("spark.driver.bindAddress") or host, host)
+
     def narrow(self, most: int) -> tuple[SparkEngine, int]:
         """Each task is a process, and no more tasks are made than may work at once, whatever the cluster grows to."""
         processes = max(1, min(most, self._session.sparkContext.defaultParallelism))
@@ -225,7 +232,9 @@ def _raise_first(failures: list[LakemirrorError]) -> None:
 
 
 def _describe(err: LakemirrorError) -> str:
-    return json.dumps([type(err).__name__, *err.args])
+    """By the nearest class that `errors` has: a store's own kinds of error are families of these."""
+    known = next(kind.__name__ for kind in type(err).__mro__ if getattr(errors, kind.__name__, None) is kind)
+    return json.dumps([known, *err.args])
 
 
 def _revive(text: str) -> LakemirrorError:

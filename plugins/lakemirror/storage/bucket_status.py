@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from lakemirror.errors import PermanentError, TransientError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.keys import Address
 from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound
@@ -40,6 +40,18 @@ def explained(op: str, uri: str, written: Tally | None = None, target_uri: str |
             message = "the object exists already, or is not what it was"
             raise ConditionFailed(op, target_uri or uri, message, "read it, and decide") from err
         raise _translated(err, op, uri) from err
+
+
+@contextmanager
+def as_put(uri: str) -> Iterator[None]:
+    """Name the verb of this port in errors of the wire; what the body itself raised is about another URI."""
+    try:
+        yield
+    except LakemirrorError as err:
+        if err.subject == uri:
+            err.op = "put"
+            err.args = ("put", *err.args[1:])  # from which it is made again in another process
+        raise
 
 
 def _translated(err: Exception, op: str, uri: str) -> Exception:

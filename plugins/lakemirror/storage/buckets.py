@@ -1,22 +1,24 @@
 """Objects in buckets (S3, GCS, memory) through obstore.
 
 - Bodies up to CHUNK_BYTES are one conditional request: Create and IfMatch are atomic on the server.
-- Larger streams are multipart uploads, for which obstore has no condition: Create looks first and then writes, IfMatch
-  is refused (`Capabilities` says so). A body that breaks off aborts the upload. In memory every body is one piece,
-  atomic at any size.
+- Larger streams are uploads in parts. Create goes over the wire, whose `finish` is conditional; obstore has no
+  condition there, so IfMatch is refused (`Capabilities` says so). A body that breaks off aborts the upload. In memory
+  every body is one piece, atomic at any size.
+- On a server whose probed abilities lack a condition, the write looks first: the weaker mode, see docs/stores.md.
 - On GCS the e_tag is the object's generation, because that is what GCS compares; listings do not have it.
 - Errors are told apart by exception type alone; what is not known to be permanent counts as transient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lakemirror.errors import PermanentError, TransientError
-from lakemirror.storage.bucket_status import e_tag_of, explained, info_of
+from lakemirror.storage.abilities import AMAZON, GOOGLE, LOCAL, Abilities
+from lakemirror.storage.bucket_status import as_put, e_tag_of, explained, info_of
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.clients import Clients
 from lakemirror.storage.keys import Address, check_key, check_prefix
@@ -30,15 +32,17 @@ from lakemirror.storage.port import (
     Create,
     IfMatch,
     ObjectInfo,
+    ObjectNotFound,
     Overwrite,
     Written,
     check_copy_condition,
     check_range,
     cut_short,
 )
+from lakemirror.storage.streaming import create_streamed, temporary_beside
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, PutMode, PutResult
+    from obstore import GetOptions, PutMode
 
     from lakemirror.storage.clients import Client
 
@@ -49,8 +53,9 @@ _UPLOADS_AT_ONCE: Final = 4  # parts of CHUNK_BYTES in flight per stream
 class BucketObjects:
     """The ObjectStore port over obstore clients; the module says what it guarantees."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, abilities: Callable[[], Abilities] | None = None) -> None:
         self._clients = clients
+        self._abilities = abilities
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         import obstore
@@ -99,20 +104,21 @@ class BucketObjects:
 
     def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
         address = check_key(uri, "put")
+        self._can(address).check("put", address)
         tally = Tally()
         with explained("put", uri, tally):
             if isinstance(body, bytes):
-                result = self._put_whole(address, tally.add(body), condition)
+                e_tag = self._put_whole(address, tally.add(body), condition)
             else:
                 pieces = tally.over(body)
                 first = _take(pieces, CHUNK_BYTES + 1)
                 if sum(map(len, first)) <= CHUNK_BYTES:
-                    result = self._put_whole(address, b"".join(first), condition)
+                    e_tag = self._put_whole(address, b"".join(first), condition)
                 elif address.kind == "memory":
-                    result = self._put_whole(address, b"".join(chain(first, pieces)), condition)
+                    e_tag = self._put_whole(address, b"".join(chain(first, pieces)), condition)
                 else:
-                    result = self._put_parts(address, chain(first, pieces), condition)
-        return Written(uri, tally.size_bytes, tally.crc32c, e_tag_of(address, result))
+                    e_tag = self._put_parts(address, chain(first, pieces), condition)
+        return Written(uri, tally.size_bytes, tally.crc32c, e_tag)
 
     def head(self, uri: str) -> ObjectInfo:
         import obstore
@@ -145,32 +151,39 @@ class BucketObjects:
 
         source, target = check_key(source_uri, "copy"), check_key(target_uri, "copy")
         check_copy_condition(target_uri, condition)
+        can = self._can(target)
+        can.check("copy", target)
+        if isinstance(condition, Create) and not can.conditional_finish:
+            self._look_before_copy(source, target)
         overwrite = isinstance(condition, Overwrite)
         with explained("copy", source_uri, target_uri=target_uri):
             obstore.copy(self._clients.open(source, retries=overwrite), source.key, target.key, overwrite=overwrite)
         return self.head(target_uri)
 
-    def _put_whole(self, address: Address, data: bytes, condition: Condition) -> PutResult:
+    def _put_whole(self, address: Address, data: bytes, condition: Condition) -> str | None:
         import obstore
 
+        self._look_first(address, condition)
         mode: PutMode = "overwrite"
         if isinstance(condition, Create):
             mode = "create"
         elif isinstance(condition, IfMatch):
             mode = {"version": condition.e_tag} if address.kind == "gs" else {"e_tag": condition.e_tag}
         client = self._clients.open(address, retries=mode == "overwrite")
-        return obstore.put(client, address.key, data, mode=mode, use_multipart=False)
+        return e_tag_of(address, obstore.put(client, address.key, data, mode=mode, use_multipart=False))
 
-    def _put_parts(self, address: Address, pieces: Iterator[bytes], condition: Condition) -> PutResult:
+    def _put_parts(self, address: Address, pieces: Iterator[bytes], condition: Condition) -> str | None:
         import obstore
 
-        client = self._clients.open(address)
         if isinstance(condition, IfMatch):
             why = f"IfMatch cannot stream more than {CHUNK_BYTES} bytes to this store"
             raise PermanentError("put", address.uri, why, "keep conditional objects small")
-        if isinstance(condition, Create) and _is_there(client, address.key):
-            raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
-        return obstore.put(
+        client = self._clients.open(address)
+        if isinstance(condition, Create):
+            if _is_there(client, address.key):  # before the whole body is sent for nothing
+                raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
+            return self._create_parts(address, pieces)
+        result = obstore.put(
             client,
             address.key,
             pieces,
@@ -178,6 +191,47 @@ class BucketObjects:
             chunk_size=CHUNK_BYTES,
             max_concurrency=_UPLOADS_AT_ONCE,
         )
+        return e_tag_of(address, result)
+
+    def _create_parts(self, address: Address, pieces: Iterator[bytes]) -> str | None:
+        can, beside = self._can(address), None
+        if can.conditional_copy and not can.atomic_finish:
+            beside = check_key(temporary_beside(address.uri), "put")
+        try:
+            with as_put(address.uri):
+                uri = beside.uri if beside else None
+                return create_streamed(self._clients.properties, can, address.uri, pieces, uri).e_tag
+        finally:
+            if beside:
+                _delete_if_there(self._clients.open(beside), beside.key)
+
+    def _look_first(self, address: Address, condition: Condition) -> None:
+        """On a server that ignores the condition; between the look and the write another writer may come."""
+        can = self._can(address)
+        if isinstance(condition, Create) and not can.conditional_create:
+            if _is_there(self._clients.open(address), address.key):
+                raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
+        elif isinstance(condition, IfMatch) and not can.conditional_replace:
+            try:
+                there = self.head(address.uri).e_tag
+            except ObjectNotFound:
+                there = None
+            if there != condition.e_tag:
+                why = f"the object has changed (want {condition.e_tag}, got {there})"
+                raise ConditionFailed("put", address.uri, why, "read it again, and decide")
+
+    def _can(self, address: Address) -> Abilities:
+        """Asked for by writes only: finding it out may be one."""
+        if address.kind == "memory":
+            return LOCAL
+        if self._abilities is not None:
+            return self._abilities()
+        return AMAZON if address.kind == "s3" else GOOGLE
+
+    def _look_before_copy(self, source: Address, target: Address) -> None:
+        self.head(source.uri)  # a missing source is the first thing to say
+        if _is_there(self._clients.open(target), target.key):
+            raise ConditionFailed("copy", target.uri, "the object exists already", "read it, and decide")
 
     def _list(self, address: Address) -> Iterator[ObjectInfo]:
         import obstore

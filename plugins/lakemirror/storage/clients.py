@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -47,11 +48,21 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=30)
 _users: list[int] = []  # the process that obstore's threads live in; they are one per process, hence this is too
 
 
+@dataclass(slots=True)
+class MemoryUpload:
+    """A multipart upload that is not finished: its parts by number."""
+
+    uri: str
+    begun_at: datetime
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
 class MemoryBuckets:
     """Buckets in the memory of this process, by name; stores given the same MemoryBuckets see the same objects."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, MemoryStore] = {}
+        self.uploads: dict[str, MemoryUpload] = {}
 
     def bucket(self, name: str) -> MemoryStore:
         from obstore.store import MemoryStore
@@ -68,8 +79,7 @@ class Clients:
     """Makes and keeps the clients of one set of properties."""
 
     def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None) -> None:
-        # those of a catalog are none of its business, and must not travel to executors with it
-        self._properties = {name: value for name, value in properties.items() if _is_ours(name)}
+        self._properties = storage_properties(properties)
         self._memory = memory
         self._clients: dict[tuple[int, str, str, bool], Client] = {}
 
@@ -92,13 +102,16 @@ class Clients:
             client = self._clients.setdefault(name, make(address.bucket, self._properties, retries))
         return client
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of stores, secrets included."""
+        return self._properties
+
     def __getstate__(self) -> dict[str, object]:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 
     def __repr__(self) -> str:
-        return ", ".join(
-            f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties) if _is_ours(name)
-        )
+        return ", ".join(f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties))
 
 
 def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3Store:
@@ -121,7 +134,7 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     options = _options(properties, "s3", endpoint)
     if proxy := properties.get("s3.proxy-uri"):
         options["proxy_url"] = proxy
-    credential = _s3_credential(properties)
+    credential = s3_credential(properties)
     # a provider, not config: otherwise obstore mixes a given key with a session token of the environment
     provider = (lambda: credential) if credential else None
     return S3Store(
@@ -129,7 +142,8 @@ def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3S
     )
 
 
-def _s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+def s3_credential(properties: Mapping[str, str]) -> S3Credential | None:
+    """The access key that is given; None leaves it to the environment."""
     key = _first(properties, "s3.access-key-id", "client.access-key-id")
     secret = _first(properties, "s3.secret-access-key", "client.secret-access-key")
     if key and secret:
@@ -164,8 +178,7 @@ def _gcs_client(bucket: str, properties: Mapping[str, str], retries: bool) -> GC
 
 
 def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -> ClientConfig:
-    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
-    read = float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
+    connect, read = timeouts(properties, family)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=connect),
         "read_timeout": timedelta(seconds=read),
@@ -176,6 +189,12 @@ def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -
     return options
 
 
+def timeouts(properties: Mapping[str, str], family: str) -> tuple[float, float]:
+    """Seconds until connected, and between two pieces of an answer."""
+    connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
+    return connect, float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
+
+
 def _retry(retries: bool) -> RetryConfig:
     return {"max_retries": _RETRIES if retries else 0, "retry_timeout": _RETRY_TIMEOUT}
 
@@ -184,8 +203,9 @@ def _first(properties: Mapping[str, str], *names: str) -> str | None:
     return next((properties[name] for name in names if properties.get(name)), None)
 
 
-def _is_ours(name: str) -> bool:
-    return name.startswith(_STORAGE_PREFIXES)
+def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of stores alone: a catalog's are none of their business, and must not travel to executors with them."""
+    return {name: value for name, value in properties.items() if name.startswith(_STORAGE_PREFIXES)}
 
 
 def _shown(name: str, value: str) -> str:

@@ -81,6 +81,16 @@ def walk(folder: str, links: frozenset[tuple[int, int]] = frozenset()) -> Iterat
                     yield info_of(uri, regular(entry.stat()))
 
 
+def folders_below(folder: str) -> Iterator[str]:
+    """A folder and those in it, at any depth, links not followed; none if it is not there."""
+    with explained("list", f"file://{folder}/"), suppress(*NO_SUCH_OBJECT):
+        with os.scandir(folder or "/") as found:
+            inner = sorted(entry.path for entry in found if entry.is_dir(follow_symlinks=False))
+        yield folder
+        for path in inner:
+            yield from folders_below(path)
+
+
 def _below(entry: os.DirEntry[str], uri: str, links: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
     if not entry.is_symlink():
         return links

@@ -7,10 +7,11 @@ first use, makes its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lakemirror.errors import PermanentError
+from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.buckets import BucketObjects
 from lakemirror.storage.clients import Clients, MemoryBuckets
 from lakemirror.storage.files import FileObjects
@@ -33,8 +34,8 @@ _WHOLE: Final = Capabilities(atomic_create_streams=True, if_match_streams=True, 
 _CAPABILITIES: Final[Mapping[Kind, Capabilities]] = {
     "file": _WHOLE,
     "memory": _WHOLE,
-    "s3": Capabilities(atomic_create_streams=False, if_match_streams=False, e_tags_in_lists=True),
-    "gs": Capabilities(atomic_create_streams=False, if_match_streams=False, e_tags_in_lists=False),
+    "s3": Capabilities(atomic_create_streams=True, if_match_streams=False, e_tags_in_lists=True),
+    "gs": Capabilities(atomic_create_streams=True, if_match_streams=False, e_tags_in_lists=False),
 }
 
 
@@ -47,12 +48,20 @@ class ObstoreStore:
     """The ObjectStore port over every supported scheme; `properties` are named as pyiceberg's, others are ignored.
 
     `memory` holds the `memory://` buckets; stores that are given the same one share them, others have their own.
+    `abilities`, asked by the first write, are those that were probed (`ProbedAbilities`); without them Amazon's S3 is
+    assumed behind `s3://`.
     """
 
-    def __init__(self, properties: Mapping[str, str], *, memory: MemoryBuckets | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        memory: MemoryBuckets | None = None,
+        abilities: Callable[[], Abilities] | None = None,
+    ) -> None:
         self._clients = Clients(properties, memory)
         self._files = FileObjects(properties)
-        self._buckets = BucketObjects(self._clients)
+        self._buckets = BucketObjects(self._clients, abilities)
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         return self._serving(uri).get(uri, byte_range=byte_range, max_bytes=max_bytes)

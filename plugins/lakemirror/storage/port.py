@@ -5,9 +5,10 @@ Objects are addressed by full URI, a literal string as Iceberg writes it (never 
 `file:/abs/path` mean the same as `file:///abs/path`, which is the form that every answer uses; other URIs come back in
 the scheme they were asked in.
 
-Errors: TransientError (network, server, cut short), ObjectNotFound, ConditionFailed, and PermanentError for what will
-not change by itself (access denied, a key that the store cannot hold). Each carries the verb as `op` and the URI as
-`subject`. After a TransientError of a write nobody knows whether it took effect; it did so wholly or not at all.
+Errors: TransientError (network, server, cut short; ThrottledError if the store asks for fewer requests),
+ObjectNotFound, ConditionFailed, and PermanentError for what will not change by itself (access denied, a key that the
+store cannot hold). Each carries the verb as `op` and the URI as `subject`. After a TransientError of a write nobody
+knows whether it took effect; it did so wholly or not at all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ class ObjectNotFound(PermanentError):
 
 class ConditionFailed(PermanentError):
     """The object is there already (Create) or is not what the caller has seen (IfMatch); nothing changed."""
+
+
+class ThrottledError(TransientError):
+    """The store asks for fewer requests (429, 503, SlowDown); `retry_after_s` is what it said, None if nothing."""
+
+    def __init__(self, op: str, subject: str, message: str, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(op, subject, message, hint)
+        self.retry_after_s = retry_after_s  # pickles with the other attributes
 
 
 @dataclass(frozen=True, slots=True)

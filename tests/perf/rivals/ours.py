@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +24,8 @@ from pathlib import Path
 
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
+from lakemirror.copying.model import CopySettings, WireTo
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import pipeline
@@ -35,7 +37,7 @@ from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
-from lakemirror.usecases.mirror import FILES_AT_ONCE
+from lakemirror.usecases.mirror import THREADS
 from tests.perf.rivals.memory import Watch
 from tests.perf.rivals.tables import NAME, load
 
@@ -53,6 +55,9 @@ class Pointer:
 
     def tables(self) -> tuple[TableRef, ...]:
         return (TABLE,)
+
+    def file_io(self) -> Mapping[str, str]:
+        return {}
 
 
 @dataclass
@@ -108,9 +113,10 @@ class Run:
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            concurrency=FILES_AT_ONCE,
+            copying=CopyPorts(WireTo(()), WireTo(()), CopySettings()),
             bin_files=knobs.bin_files,
             bin_bytes=knobs.bin_bytes,
+            split_bytes=knobs.copy_split_bytes,
             ledger_flush_files=knobs.ledger_flush_files,
         )
 
@@ -147,7 +153,7 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
 @contextmanager
 def _engine(lane: str, heap: str, scratch: Path) -> Iterator[Engine]:
     if lane == "task":
-        yield LocalEngine(max(1, Knobs().max_concurrency // FILES_AT_ONCE))
+        yield LocalEngine(THREADS)
         return
     from lakemirror.spark.engine import SparkEngine
     from tests.perf.rivals import session as sessions

@@ -141,4 +141,4 @@ def _run(session: SparkSession, script: str, table: Any, numbers: dict[str, int]
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    make(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3]))

@@ -67,5 +67,5 @@ def test_pickles(tmp_path: Path) -> None:
 def test_capabilities_are_those_of_the_scheme() -> None:
     assert capabilities("file:///a").atomic_create_streams
     assert capabilities("memory://m").atomic_create_streams
-    assert not capabilities("s3a://b/k").atomic_create_streams
+    assert capabilities("s3a://b/k").atomic_create_streams
     assert not capabilities("gs://b").e_tags_in_lists

@@ -18,7 +18,7 @@ func (x *xmlAPI) begin(w http.ResponseWriter, bucket, key string, header http.He
 	x.mu.Lock()
 	x.started++
 	id := fmt.Sprintf("u%d-%d", time.Now().UnixNano(), x.started)
-	x.uploads[id] = &upload{bucket: bucket, object: key, header: header.Clone(), parts: map[int]part{}}
+	x.uploads[id] = &upload{bucket: bucket, object: key, begun: time.Now().UTC(), header: header.Clone(), parts: map[int]part{}}
 	x.mu.Unlock()
 	w.Header().Set("Content-Type", "application/xml")
 	fmt.Fprintf(w, "%s<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", xml.Header, id)
@@ -66,10 +66,15 @@ func (x *xmlAPI) putPart(w http.ResponseWriter, r *http.Request, to *upload, num
 	to.parts[n] = part{tag, body}
 	x.mu.Unlock()
 	w.Header().Set("ETag", quoted(tag))
+	w.Header().Set("X-Goog-Hash", "crc32c="+crc32c(body))
 }
 
 // complete makes one object of the parts that the client names, or of all where it names none.
 func (x *xmlAPI) complete(w http.ResponseWriter, r *http.Request, id string, of *upload) {
+	if r.Header.Get("X-Goog-If-Generation-Match") != "" { // as the real one: uploads in parts know no conditions
+		refuse(w, 400, "NotImplemented")
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	var asked struct {
 		Part []struct {
@@ -115,15 +120,39 @@ func (x *xmlAPI) complete(w http.ResponseWriter, r *http.Request, id string, of 
 	header := of.header.Clone()
 	header.Del("X-Goog-Hash")
 	header.Del("Content-MD5")
-	for _, name := range []string{"X-Goog-If-Generation-Match", "X-Goog-Hash"} {
-		if value := r.Header.Get(name); value != "" {
-			header.Set(name, value)
-		}
+	if sums := r.Header.Get("X-Goog-Hash"); sums != "" {
+		header.Set("X-Goog-Hash", sums)
 	}
 	if x.put(w, of.bucket, of.object, header, whole) {
 		x.forget(id)
 		tag := strings.ReplaceAll(w.Header().Get("ETag"), `"`, "&quot;")
 		fmt.Fprintf(w, "%s<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", xml.Header, tag)
+	}
+}
+
+// listUploads names what was begun and neither completed nor aborted.
+func (x *xmlAPI) listUploads(w http.ResponseWriter, bucket, prefix string) {
+	type begun struct{ Key, UploadId, Initiated string }
+	page := struct {
+		XMLName     xml.Name `xml:"ListMultipartUploadsResult"`
+		IsTruncated bool
+		Upload      []begun
+	}{}
+	x.mu.Lock()
+	for id, one := range x.uploads {
+		if one.bucket == bucket && strings.HasPrefix(one.object, prefix) {
+			page.Upload = append(page.Upload, begun{one.object, id, one.begun.Format(time.RFC3339Nano)})
+		}
+	}
+	x.mu.Unlock()
+	sort.Slice(page.Upload, func(a, b int) bool {
+		one, other := page.Upload[a], page.Upload[b]
+		return one.Key < other.Key || (one.Key == other.Key && one.UploadId < other.UploadId)
+	})
+	w.Header().Set("Content-Type", "application/xml; charset=UTF-8")
+	io.WriteString(w, xml.Header)
+	if err := xml.NewEncoder(w).Encode(page); err != nil {
+		panic(http.ErrAbortHandler) // the beginning is sent: only a cut tells the client
 	}
 }
 

@@ -37,6 +37,7 @@ type xmlAPI struct {
 // upload is a multipart upload that is not complete.
 type upload struct {
 	bucket, object string
+	begun          time.Time
 	header         http.Header
 	parts          map[int]part
 }
@@ -70,6 +71,8 @@ func (x *xmlAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil || err2 != nil || bucket == "":
 		refuse(w, 400, "InvalidURI")
+	case key == "" && r.Method == http.MethodGet && query.Has("uploads"):
+		x.listUploads(w, bucket, query.Get("prefix"))
 	case key == "" && r.Method == http.MethodGet:
 		x.list(w, bucket, query)
 	case key == "":
@@ -83,8 +86,12 @@ func (x *xmlAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveJSON passes on, except that the server behind ignores the condition of a delete.
+// serveJSON passes on, except where the server behind ignores conditions: those of deletes and of rewrites.
 func (x *xmlAPI) serveJSON(w http.ResponseWriter, r *http.Request, path string) {
+	if r.Method == http.MethodPost && strings.Contains(path, "/rewriteTo/b/") {
+		x.rewrite(w, path, r.URL.Query())
+		return
+	}
 	wanted := r.URL.Query().Get("ifGenerationMatch")
 	if r.Method != http.MethodDelete || wanted == "" || !strings.Contains(path, "/o/") {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -94,22 +101,66 @@ func (x *xmlAPI) serveJSON(w http.ResponseWriter, r *http.Request, path string) 
 		x.json.ServeHTTP(w, r)
 		return
 	}
-	rawBucket, rawKey, _ := strings.Cut(strings.TrimPrefix(path, "/storage/v1/b/"), "/o/")
-	bucket, err := url.PathUnescape(rawBucket)
-	key, err2 := url.PathUnescape(rawKey)
-	if err != nil || err2 != nil {
-		refuse(w, 400, "InvalidURI")
+	bucket, key, err := names(strings.TrimPrefix(path, "/storage/v1/b/"))
+	if err != nil {
+		refuseJSON(w, 400, "invalid")
 		return
 	}
 	x.writes.Lock()
 	defer x.writes.Unlock()
 	if found, code := x.stat(bucket, key); code == 200 && found.Generation != wanted {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(412)
-		io.WriteString(w, `{"error":{"code":412,"message":"conditionNotMet","errors":[{"reason":"conditionNotMet"}]}}`)
+		refuseJSON(w, 412, "conditionNotMet")
 		return
 	}
 	x.json.ServeHTTP(w, r)
+}
+
+// rewrite copies by way of put, whose conditions are atomic.
+func (x *xmlAPI) rewrite(w http.ResponseWriter, path string, query url.Values) {
+	from, to, _ := strings.Cut(strings.TrimPrefix(path, "/storage/v1/b/"), "/rewriteTo/b/")
+	fromBucket, fromKey, err := names(from)
+	bucket, key, err2 := names(to)
+	if err != nil || err2 != nil {
+		refuseJSON(w, 400, "invalid")
+		return
+	}
+	found, code := x.stat(fromBucket, fromKey)
+	if code != 200 {
+		refuseJSON(w, 404, "notFound")
+		return
+	}
+	got := x.ask(http.MethodGet, objectPath(fromBucket, fromKey), url.Values{"alt": {"media"}}, nil, nil)
+	wanted := query.Get("ifSourceGenerationMatch")
+	isReplaced := got.Header().Get("X-Goog-Generation") != found.Generation
+	if isReplaced || (wanted != "" && wanted != found.Generation) {
+		refuseJSON(w, 412, "conditionNotMet")
+		return
+	}
+	header := http.Header{"Content-Type": {found.ContentType}}
+	if generation := query.Get("ifGenerationMatch"); generation != "" {
+		header.Set("X-Goog-If-Generation-Match", generation)
+	}
+	answer := httptest.NewRecorder()
+	if !x.put(answer, bucket, key, header, got.Body.Bytes()) {
+		refuseJSON(w, answer.Code, "conditionNotMet")
+		return
+	}
+	size := strconv.Itoa(got.Body.Len())
+	written := map[string]string{
+		"bucket":     bucket,
+		"name":       key,
+		"size":       size,
+		"crc32c":     crc32c(got.Body.Bytes()),
+		"generation": answer.Header().Get("X-Goog-Generation"),
+		"etag":       answer.Header().Get("ETag"),
+	}
+	said := map[string]any{
+		"kind": "storage#rewriteResponse", "done": true, "objectSize": size, "totalBytesRewritten": size, "resource": written,
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(said); err != nil {
+		panic(http.ErrAbortHandler) // the beginning is sent: only a cut tells the client
+	}
 }
 
 func (x *xmlAPI) serveObject(w http.ResponseWriter, r *http.Request, bucket, key string) {
@@ -208,6 +259,10 @@ func (x *xmlAPI) get(w http.ResponseWriter, r *http.Request, bucket, key string)
 		size, err := strconv.ParseInt(found.Size, 10, 64)
 		if code != 200 || err != nil {
 			refuse(w, 404, "NoSuchKey")
+			return
+		}
+		if wanted := r.Header.Get("X-Goog-If-Generation-Match"); wanted != "" && wanted != found.Generation {
+			refuse(w, 412, "PreconditionFailed")
 			return
 		}
 		start, end := window(r.Header.Get("Range"), size)
@@ -349,6 +404,17 @@ func objectPath(bucket, key string) string {
 	return "/storage/v1/b/" + url.PathEscape(bucket) + "/o/" + url.PathEscape(key)
 }
 
+// names takes `bucket/o/key` apart.
+func names(path string) (string, string, error) {
+	rawBucket, rawKey, _ := strings.Cut(path, "/o/")
+	bucket, err := url.PathUnescape(rawBucket)
+	if err != nil {
+		return "", "", err
+	}
+	key, err := url.PathUnescape(rawKey)
+	return bucket, key, err
+}
+
 func describe(w http.ResponseWriter, found object) {
 	w.Header().Set("ETag", quoted(found.Etag))
 	w.Header().Set("X-Goog-Generation", found.Generation)
@@ -367,6 +433,16 @@ func refuse(w http.ResponseWriter, code int, name string) {
 	fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message></Error>", xml.Header, said.String(), said.String())
 }
 
+func refuseJSON(w http.ResponseWriter, code int, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"error":{"code":%d,"message":"%s","errors":[{"reason":"%s"}]}}`, code, reason, reason)
+}
+
+func crc32c(body []byte) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli)))
+}
+
 // isIntact compares a body with the checksums that came with it; without any it is.
 func isIntact(header http.Header, body []byte) bool {
 	sums := map[string]string{"md5": header.Get("Content-MD5")}
@@ -378,9 +454,8 @@ func isIntact(header http.Header, body []byte) bool {
 		}
 	}
 	hash := md5.Sum(body)
-	crc := binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli))
-	for name, got := range map[string][]byte{"crc32c": crc, "md5": hash[:]} {
-		if want := sums[name]; want != "" && want != base64.StdEncoding.EncodeToString(got) {
+	for name, got := range map[string]string{"crc32c": crc32c(body), "md5": base64.StdEncoding.EncodeToString(hash[:])} {
+		if want := sums[name]; want != "" && want != got {
 			return false
 		}
 	}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
+import google_crc32c
 import obstore
+import pyarrow as pa
 import pyspark
 import pytest
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import GCSStore
+from pyiceberg.catalog import load_catalog
 
 from dev.services import Services, kill, running, up
 from dev.services.cleaning import clean
@@ -51,6 +57,92 @@ def test_gcs_takes_objects_in_parts(bucket: GCSStore) -> None:
     obstore.put(bucket, "large", content, use_multipart=True, chunk_size=5 * 1024 * 1024)
 
     assert bytes(obstore.get(bucket, "large").bytes()) == content
+
+
+def ask(method: str, url: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(url, body, named, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read(), answer.headers
+    except urllib.error.HTTPError as err:
+        with err:
+            return err.code, err.read(), err.headers
+
+
+def test_gcs_reads_ranges_of_every_kind(bucket: GCSStore, gcs_services: Services) -> None:
+    url = f"{gcs_services.gcs_endpoint}/mirror/letters"
+    obstore.put(bucket, "letters", b"abcdefghij")
+
+    got = {
+        wanted: ask("GET", url, Range=f"bytes={wanted}")[:2] for wanted in ("0-0", "2-4", "7-", "-3", "8-99", "10-11")
+    }
+
+    assert got.pop("10-11")[0] == 416
+    assert got == {
+        "0-0": (206, b"a"),
+        "2-4": (206, b"cde"),
+        "7-": (206, b"hij"),
+        "-3": (206, b"hij"),
+        "8-99": (206, b"ij"),
+    }
+    e_tag = ask("HEAD", url)[2]["ETag"]
+    assert ask("GET", url, If_Match=e_tag)[0] == 200
+    assert ask("GET", url, If_Match='"other"')[0] == 412
+    obstore.put(bucket, "letters", b"")
+    assert ask("GET", url)[:2] == (200, b"")
+
+
+def test_gcs_refuses_damaged_bodies_and_stale_conditions(bucket: GCSStore, gcs_services: Services) -> None:
+    url = f"{gcs_services.gcs_endpoint}/mirror/one"
+    right = base64.b64encode(google_crc32c.Checksum(b"content").digest()).decode()
+
+    assert ask("PUT", url, b"c0ntent", X_Goog_Hash=f"crc32c={right}")[0] == 400
+    assert ask("GET", url)[0] == 404
+    status, _, headers = ask("PUT", url, b"content", X_Goog_Hash=f"crc32c={right}", X_Goog_If_Generation_Match="0")
+    assert (status, headers["X-Goog-Hash"].split(",")[0]) == (200, f"crc32c={right}")
+    assert ask("PUT", url, b"content", X_Goog_If_Generation_Match="0")[0] == 412
+    json_url = f"{gcs_services.gcs_endpoint}/storage/v1/b/mirror/o/one"
+    assert ask("DELETE", f"{json_url}?ifGenerationMatch=1")[0] == 412
+    assert ask("DELETE", f"{json_url}?ifGenerationMatch={headers['X-Goog-Generation']}")[0] in (200, 204)
+    assert ask("GET", url)[0] == 404
+
+
+def test_gcs_completes_an_upload_from_the_parts_that_are_named(bucket: GCSStore, gcs_services: Services) -> None:
+    url = f"{gcs_services.gcs_endpoint}/mirror/parts"
+    upload = ask("POST", f"{url}?uploads", b"")[1].split(b"<UploadId>")[1].split(b"<")[0].decode()
+    part = f"{url}?uploadId={upload}&partNumber="
+    tags = [
+        ask("PUT", f"{part}{number}", body)[2]["ETag"] for number, body in ((1, b"one"), (2, b"two"), (3, b"three"))
+    ]
+    wrong = base64.b64encode(google_crc32c.Checksum(b"other").digest()).decode()
+    assert ask("PUT", f"{part}4", b"four", X_Goog_Hash=f"crc32c={wrong}")[0] == 400
+
+    def complete(*named: tuple[int, str], **headers: str) -> int:
+        parts = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>" for n, tag in named)
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        return ask("POST", f"{url}?uploadId={upload}", body, **headers)[0]
+
+    assert complete((1, tags[1])) == 400
+    assert complete((4, tags[0])) == 400
+    assert complete((2, tags[1]), (1, tags[0])) == 400
+    assert complete((1, tags[0]), X_Goog_If_Generation_Match="0") == 400
+    unfinished = f"{gcs_services.gcs_endpoint}/mirror?uploads"
+    assert upload.encode() in ask("GET", unfinished)[1]
+    assert complete((1, tags[0]), (3, tags[2])) == 200
+    assert upload.encode() not in ask("GET", unfinished)[1]
+    assert ask("GET", url)[1] == b"onethree"
+    assert complete((1, tags[0])) == 404
+
+
+def test_the_mirror_catalog_keeps_tables_on_gcs(bucket: GCSStore, gcs_services: Services) -> None:
+    catalog = load_catalog("cloud", **gcs_services.mirror_properties)
+    catalog.create_namespace("a")
+    made = catalog.create_table("a.t", pa.schema([("id", pa.int64())]), location="gs://mirror/warehouse/a/t")
+
+    assert made.metadata_location.startswith("gs://mirror/warehouse/a/t/metadata/00000-")
+    assert bytes(obstore.get(bucket, made.metadata_location.removeprefix("gs://mirror/")).bytes()).startswith(b"{")
+    assert catalog.load_table("a.t").location() == "gs://mirror/warehouse/a/t"
 
 
 def test_pubsub_hands_messages_on(gcs_services: Services, monkeypatch: pytest.MonkeyPatch) -> None:

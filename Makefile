@@ -44,7 +44,7 @@ else
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM
-	@$(PYTEST) $(FAST_TESTS)
+	@$(PYTEST) -m "not services" $(FAST_TESTS)
 
 test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark
 	@scripts/fetch_jars.sh
@@ -56,8 +56,8 @@ demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves A
 bench: setup ## measure speed and count requests
 	@$(IN_VENV) $(BIN)/python -m tests.perf.bench $(BENCH_ARGS)
 
-fuzz: setup ## a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--blocks N --seed N"
-	@$(IN_VENV) $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
+fuzz: setup ## MINUTES=10: hostile files in children with limits; without: a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--seed N", "--blocks N"
+	@$(IN_VENV) $(BIN)/python -m $(if $(MINUTES),tests.fuzz.inputs --minutes $(MINUTES),tests.fuzz.run) $(FUZZ_ARGS)
 
 soak: setup ## random histories with new seeds until the time is over; HOURS=1 or MINUTES=10
 	@scripts/fetch_jars.sh

@@ -7,12 +7,12 @@ same rows. Nothing here knows how lakemirror works, so that it can judge it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -41,6 +41,20 @@ class Lake:
 
     def open(self) -> Catalog:
         return SqlCatalog(self.name, **{key: value for key, value in self.properties.items() if key != "name"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLake:
+    """A catalog behind a server; `properties` are pyiceberg's, secrets included."""
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    def create(self) -> Catalog:
+        return self.open()
+
+    def open(self) -> Catalog:
+        return load_catalog(self.name, **self.properties)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,11 @@ def raw_container(
     header: Mapping[str, str], bodies: Sequence[tuple[int, bytes]], *, negative_counts: bool = False, level: int = 6
 ) -> bytes:
     entries = [sized(key.encode()) + sized(value.encode()) for key, value in header.items()]
-    out = MAGIC + _blocks(entries, negative_counts) + SYNC
+    out = [MAGIC + _blocks(entries, negative_counts) + SYNC]
     for count, body in bodies:
         packed = _deflate(body, level) if header.get("avro.codec") == "deflate" else body
-        out += long(count) + sized(packed) + SYNC
-    return out
+        out.append(long(count) + sized(packed) + SYNC)
+    return b"".join(out)
 
 
 def _deflate(body: bytes, level: int) -> bytes:

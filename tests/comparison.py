@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -45,7 +45,16 @@ SAME = (
 )
 
 
-def differing_metadata(ours: Json, theirs: Json, roots: Mapping[str, str]) -> Iterator[str]:
+SizeOf = Callable[[str], int | None]  # of an object by its plain place; None: it is not there
+
+
+def size_on_disk(path: str) -> int | None:
+    return os.path.getsize(path) if os.path.exists(path) else None
+
+
+def differing_metadata(
+    ours: Json, theirs: Json, roots: Mapping[str, str], size_of: SizeOf = size_on_disk
+) -> Iterator[str]:
     """What the tables say of themselves; of snapshots and statistics, as much as the mirror retains."""
     for what in SAME:
         if ours.get(what) != theirs.get(what):
@@ -59,14 +68,20 @@ def differing_metadata(ours: Json, theirs: Json, roots: Mapping[str, str]) -> It
         kept = [entry for entry in ours.get(section, ()) if entry["snapshot-id"] in retained]
         want = [{**entry, path: _moved(plain(entry[path]), roots)} for entry in kept]
         got = [{**entry, path: plain(entry[path])} for entry in theirs.get(section, ())]
+        for wanted, shown in zip(want, got, strict=False):
+            # an upper bound: where snapshots were left out, a catalog that counts row ids itself is told of their rows
+            if shown.get("added-rows", 0) > wanted.get("added-rows", 0):
+                shown["added-rows"] = wanted["added-rows"]
         if want != got:
             yield f"{section}: want {want}, got {got}"
         for entry in got:
-            if not os.path.exists(entry[path]):
+            if size_of(entry[path]) is None:
                 yield f"{section}: {entry[path]} is not there"
 
 
-def differing_rows(what: str, ours: list[str], theirs: list[str], roots: Mapping[str, str]) -> Iterator[str]:
+def differing_rows(
+    what: str, ours: list[str], theirs: list[str], roots: Mapping[str, str], size_of: SizeOf = size_on_disk
+) -> Iterator[str]:
     """All rows; of snapshots those that the mirror retains."""
     if what == "snapshots":
         kept = {json.loads(row)["snapshot_id"] for row in theirs}
@@ -78,7 +93,7 @@ def differing_rows(what: str, ours: list[str], theirs: list[str], roots: Mapping
     for row in itertools.islice((got - want).elements(), SHOWN):
         yield f"only in the mirror: {row}"
     for row in theirs:
-        yield from _differs_from_disk(what, row)
+        yield from _differs_from_store(what, row, size_of)
 
 
 def _mapped(what: str, row: str, roots: Mapping[str, str]) -> str:
@@ -101,14 +116,14 @@ def _mapped(what: str, row: str, roots: Mapping[str, str]) -> str:
     return json.dumps(fields, sort_keys=True, ensure_ascii=False)
 
 
-def _differs_from_disk(what: str, row: str) -> Iterator[str]:
+def _differs_from_store(what: str, row: str, size_of: SizeOf) -> Iterator[str]:
     """Sizes that the mirror's metadata claims, held against the objects: readers trust them."""
     if what not in ("files", "manifests"):
         return
     fields = json.loads(row)
     names = ("path", "length") if what == "manifests" else ("file_path", "file_size_in_bytes")
     path, want = plain(fields[names[0]]), fields[names[1]]
-    got = os.path.getsize(path) if os.path.exists(path) else None
+    got = size_of(path)
     if got != want:
         yield f"the metadata says that {path} has {want} bytes, it has {got}"
 
@@ -121,5 +136,8 @@ def _moved(path: str, roots: Mapping[str, str]) -> str:
 
 
 def plain(uri: str) -> str:
-    """`file:/x`, `file:///x` and `/x` are one place."""
+    """`file:/x`, `file:///x` and `/x` are one place; so are `s3a://b/x` and `s3://b/x`."""
+    scheme, slashes, rest = uri.partition("://")
+    if slashes and scheme in ("s3", "s3a", "gs"):
+        return f"{scheme.rstrip('a')}://{rest}"
     return "/" + uri.removeprefix("file:").lstrip("/")

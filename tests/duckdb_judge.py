@@ -20,6 +20,10 @@ class DuckDbJudge:
     def close(self) -> None:
         self._pool.shutdown()
 
+    def use_s3(self, bucket: str, endpoint: str, region: str, key: str, secret: str) -> None:
+        """Let it read `s3://<bucket>/…` from this store."""
+        self._pool.submit(_use_s3, bucket, endpoint, region, key, secret).result()
+
     def compare(self, source_uri: str | None, mirror_uri: str | None) -> tuple[int, int, int]:
         """By two metadata.json files: rows of the mirror, rows only in the source, rows only in the mirror."""
         return self._pool.submit(_compare, str(source_uri), str(mirror_uri)).result()
@@ -27,6 +31,13 @@ class DuckDbJudge:
     def holding(self, paths: list[str], text: str) -> list[str]:
         """Those Avro and Parquet files in which a value holds the text, once decoded."""
         return self._pool.submit(_holding, paths, text).result()
+
+
+def _use_s3(bucket: str, endpoint: str, region: str, key: str, secret: str) -> None:
+    host = endpoint.removeprefix("http://")
+    options = f"KEY_ID '{key}', SECRET '{secret}', REGION '{region}', ENDPOINT '{host}'"
+    options += f", URL_STYLE 'path', USE_SSL false, SCOPE 's3://{bucket}'"
+    _connection().execute(f'CREATE OR REPLACE SECRET "{bucket}" (TYPE s3, PROVIDER config, {options})')
 
 
 def _compare(source_uri: str, mirror_uri: str) -> tuple[int, int, int]:

@@ -1,8 +1,9 @@
 """The judges: engines that lakemirror has no part in read both sides and say where they differ.
 
 Spark SQL with Iceberg's own runtime reads source and mirror through Java's JdbcCatalog, over the very SQLite files that
-lakemirror and pyiceberg use; DuckDB reads the metadata.json files. Both look at rows, whole and row for row; Spark also
-at every ref, at every snapshot that the mirror retains, and at what the metadata says of files.
+lakemirror and pyiceberg use, or through REST catalogs on S3; DuckDB reads the metadata.json files, from disk or from
+S3. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror retains, and at
+what the metadata says of files.
 
 The same session is the writer of the source tables in the end-to-end tests (see `spark_writer`).
 """
@@ -18,19 +19,30 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dev.lake import Lake
-from tests.comparison import METADATA, Json, differing_metadata, differing_rows, plain
+from dev.services import RestCatalog, S3Store
+from tests.comparison import METADATA, Json, differing_metadata, differing_rows, plain, size_on_disk
 from tests.duckdb_judge import DuckDbJudge
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars"
 ROWS_OF_HEAD = "rows of main"
 Said = dict[tuple[str, str], list[str]]  # by table and view: the rows, as JSON
+
+
+class Judged(Protocol):
+    """A table as both judges address it."""
+
+    @property
+    def sql(self) -> str: ...
+
+    @property
+    def metadata_uri(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ class Judge:
 
     def __init__(self, scratch: Path) -> None:
         self._duckdb = DuckDbJudge()
+        self._buckets: dict[str, S3Store] = {}
         self.spark = _start_spark(scratch)
 
     def close(self) -> None:
@@ -106,13 +119,36 @@ class Judge:
             self.spark.conf.set(key, value)
         return lake
 
-    def java_table(self, table: TableOf) -> Any:
+    def open_rest(self, name: str, catalog: RestCatalog, store: S3Store) -> None:
+        """Make a REST catalog known by name, and the store that its tables live in; both judges read that."""
+        prefix = f"spark.sql.catalog.{name}"
+        options = {"type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "cache-enabled": "false"}
+        options |= {**catalog.properties, **store.properties, "client.region": store.region}
+        self.spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in options.items():
+            self.spark.conf.set(f"{prefix}.{key}", value)
+        self._duckdb.use_s3(store.bucket, store.endpoint, store.region, store.access_key_id, store.secret_access_key)
+        self._buckets[store.bucket] = store
+
+    def size_of(self, place: str) -> int | None:
+        """Of an object by its plain place, asked of the disk or of the store itself."""
+        if not place.startswith("s3://"):
+            return size_on_disk(place)
+        bucket, _, key = place.removeprefix("s3://").partition("/")
+        client = self._buckets[bucket].client()
+        try:
+            listed = client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
+        finally:
+            client.close()
+        return next((int(one["Size"]) for one in listed if one["Key"] == key), None)
+
+    def java_table(self, table: Judged) -> Any:
         """Iceberg's own Table object, by py4j."""
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, table.sql)
 
-    def metadata(self, table: TableOf) -> Json:
+    def metadata(self, table: Judged) -> Json:
         """The table's metadata as Iceberg understood it, written out again by Iceberg."""
         jvm: Any = self.spark.sparkContext._jvm
         current = self.java_table(table).operations().current()
@@ -121,8 +157,8 @@ class Judge:
 
     def differences(
         self,
-        source: TableOf,
-        *mirrors: TableOf,
+        source: Judged,
+        *mirrors: Judged,
         is_deep: bool = True,
         by_duckdb: bool = True,
         roots: Mapping[str, str] | None = None,
@@ -146,10 +182,11 @@ class Judge:
             home = plain(metadata["location"])
             places = {plain(place): f"{home}/{folder}" for place, folder in (roots or {}).items()}
             places[plain(ours["location"])] = home
-            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, places)]
+            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, places, self.size_of)]
             for what in views[mirror]:
                 ours_say, theirs_say = (said.get((table.sql, what), []) for table in (source, mirror))
-                found += [f"{mirror.sql}: {what}: {one}" for one in differing_rows(what, ours_say, theirs_say, places)]
+                rows = differing_rows(what, ours_say, theirs_say, places, self.size_of)
+                found += [f"{mirror.sql}: {what}: {one}" for one in rows]
             if by_duckdb and _has_snapshot(metadata):
                 want = (len(said.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
                 got = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)
@@ -157,7 +194,7 @@ class Judge:
                 found += [f"{mirror.sql}: DuckDB ({names}): want {want}, got {got}"] if got != want else []
         return found
 
-    def rows(self, table: TableOf, version: int | str | None = None) -> Counter[str]:
+    def rows(self, table: Judged, version: int | str | None = None) -> Counter[str]:
         """All rows at the head or at a version, each as JSON."""
         clause = "" if version is None else f" VERSION AS OF {version!r}"
         frame = self.spark.sql(f"SELECT {_JSON_OF_ALL} AS row FROM {table.sql}{clause}")
@@ -189,7 +226,7 @@ def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:
     return views
 
 
-def _query(wanted: Mapping[TableOf, Mapping[str, str]]) -> str:
+def _query(wanted: Mapping[Judged, Mapping[str, str]]) -> str:
     parts = []
     for table, views in wanted.items():
         for what, view in views.items():

@@ -27,6 +27,7 @@ from lakemirror.model.results import FollowResult, MirrorResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import ObjectStore
+from tests.wires import WrappedSides
 
 ORDERS = TableRef.parse("shop.orders")
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
@@ -95,7 +96,10 @@ class Lake:
         return made
 
     def app(self, *, wrap_store: WrapStore | None = None, now: Callable[[], datetime] = utc_now) -> App:
-        return App(load_config(self.config_path), wrap_store=wrap_store, now=now)
+        if wrap_store is None:
+            return App(load_config(self.config_path), now=now)
+        sides = WrappedSides(wrap_store)
+        return App(load_config(self.config_path), wrap_store=sides.store, wrap_wire=sides.wire, now=now)
 
     def follower(self, *, wrap_store: WrapStore | None = None) -> App:
         """An App whose configuration knows no source."""

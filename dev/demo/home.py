@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from dev.airflow_standalone import stop_left_over
 from dev.lake import Lake
@@ -36,22 +39,41 @@ class DemoHome:
     def mirror(self) -> Lake:
         return Lake("cloud", self.folder / "cloud")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the configuration reads from the environment."""
+        return {}
+
+    @property
+    def prelude(self) -> str:
+        """What a shell must do before it can use the configuration."""
+        return ""
+
+    @property
+    def files(self) -> str:
+        """A command that lists what the mirror has of shop.orders."""
+        return f"ls {short(self.mirror.folder)}/warehouse/shop/orders/*"
+
     def clear(self) -> None:
         """Stops what an earlier demo left running here and removes its files."""
         stop_left_over(self.airflow)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def write_config(self) -> None:
+    def sections(self) -> dict[str, Any]:
+        """Where the lakes and the state are, as the configuration says it."""
+        location = self.mirror.properties["warehouse"]
+        return {
+            "source": {"catalog": dict(self.source.properties)},
+            "mirror": {"catalog": dict(self.mirror.properties), "location": location},
+            "state": {"uri": f"sqlite:///{self.folder / 'state.db'}"},
+        }
+
+    def write_config(self, sections: Mapping[str, Any] | None = None) -> None:
+        """`sections` in place of its own."""
         self.config.write_text(
             f"""\
 # Written by the demo; try changing it while Airflow runs.
-source:
-  catalog: {_flow(self.source)}
-mirror:
-  catalog: {_flow(self.mirror)}
-  location: {self.mirror.properties["warehouse"]}
-state: {{uri: "sqlite:///{self.folder / "state.db"}"}}
-spark:
+{yaml.safe_dump(dict(sections or self.sections()), sort_keys=False)}spark:
   conn_id: spark_default
   master: "local[2]"
   conf:  # short jobs on few cores: little parallelism, no time for the JVM to optimise itself
@@ -67,6 +89,6 @@ tables:
         )
 
 
-def _flow(lake: Lake) -> str:
-    """A YAML flow map; JSON is one."""
-    return json.dumps(lake.properties)
+def short(path: Path) -> Path:
+    """As one would type it from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

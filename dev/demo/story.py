@@ -15,7 +15,8 @@ from typing import TextIO
 from pyiceberg.catalog import Catalog
 
 from dev.airflow_standalone import AirflowDidNotStart, AirflowStandalone, Settings
-from dev.demo.home import DemoHome
+from dev.demo.home import DemoHome, short
+from dev.demo.services_home import ServicesHome
 from dev.demo.teller import Teller
 from dev.demo.trouble import readable_tail, task_log
 from dev.demo.verdict import compare, write_table
@@ -27,6 +28,7 @@ START_TIMEOUT_S = 120
 PARSE_TIMEOUT_S = 60
 ROUND_TIMEOUT_S = 300
 POLL_S = 1.0
+Home = DemoHome | ServicesHome
 
 
 class DemoFailed(RuntimeError):
@@ -34,13 +36,14 @@ class DemoFailed(RuntimeError):
 
 
 class Demo:
-    """One run in `<project>/.demo`; `run` returns the exit code."""
+    """One run in a home; `run` returns the exit code."""
 
-    def __init__(self, project: Path, *, keep: bool, out: TextIO = sys.stdout) -> None:
+    def __init__(self, project: Path, home: Home, *, keep: bool, out: TextIO = sys.stdout) -> None:
         self._keep = keep
         self._out = out
-        self._home = DemoHome(project / ".demo")
-        self._airflow = AirflowStandalone(Settings(self._home.airflow, project, self._home.config))
+        self._home = home
+        settings = Settings(home.airflow, project, home.config, environment=home.environment)
+        self._airflow = AirflowStandalone(settings)
         self._teller = Teller(out)
 
     def run(self) -> int:
@@ -121,12 +124,12 @@ class Demo:
             time.sleep(POLL_S)
 
     def _tell_next(self, agrees: bool) -> None:
-        command = f"bin/lakemirror --config {_short(self._home.config)}"
+        command = f"{self._home.prelude}bin/lakemirror --config {short(self._home.config)}"
         steps = [
             (f"{command} status", "where each table stands"),
             (f"{command} config show shop.orders", "every setting, and where it came from"),
-            (f"ls {_short(self._home.mirror.folder)}/warehouse/shop/orders/*", "the mirror's files and markers"),
-            (f"ls {_short(self._airflow.task_logs)}", "what each task reported"),
+            (self._home.files, "the mirror's files and markers"),
+            (f"ls {short(self._airflow.task_logs)}", "what each task reported"),
         ]
         if agrees and self._keep:
             self._out.write(
@@ -139,8 +142,3 @@ class Demo:
         width = max(len(text) for text, _ in steps)
         self._out.write("\nWhat to look at next\n")
         self._out.writelines(f"  {text:<{width}}  {why}\n" for text, why in steps)
-
-
-def _short(path: Path) -> Path:
-    """As one would type it from here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -10,7 +10,7 @@ from dev.services.folder import ServicesFolder
 from dev.services.iceberg_rest import RestCatalog
 from dev.services.layout import Parts
 from dev.services.seaweed import S3Store
-from dev.services.stack import down, running, stop, up
+from dev.services.stack import down, kill, running, stop, up
 from dev.services.trouble import ServicesError, ToolMissing
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "ServicesFolder",
     "ToolMissing",
     "down",
+    "kill",
     "running",
     "stop",
     "up",

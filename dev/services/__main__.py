@@ -1,4 +1,4 @@
-"""`python -m dev.services up [--gcs] [--hms] [--spark] | down | status`: the hands of `make up` and `make down`.
+"""`python -m dev.services up [--gcs] [--hms] [--spark] | down | status | ls URI`: the hands of `make up` and `down`.
 
 Exit 0: done. Exit 1: something did not start. Exit 2: a tool is missing, and nothing was started.
 """
@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
         start.add_argument(f"--{part}", action="store_true", help=f"with {what}")
     commands.add_parser("down", help="stop what was started")
     commands.add_parser("status", help="what runs")
+    listing = commands.add_parser("ls", help="what is below s3://lake/… or s3://mirror/…")
+    listing.add_argument("uri")
     args = parser.parse_args(argv)
     folder = ServicesFolder()
     try:
@@ -32,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
             _up(Parts(args.gcs, args.hms, args.spark), folder)
         elif args.command == "down":
             _down(folder)
+        elif args.command == "ls":
+            _list(args.uri, folder)
         else:
             for name, pid in running(folder=folder).items():
                 print(f"{name:<16} pid {pid:<8} {short(folder.log(name))}")
@@ -49,9 +53,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _up(parts: Parts, folder: ServicesFolder) -> None:
     begin = time.monotonic()
-    services = up(parts, folder=folder, tell=lambda line: print(f"services: {line}", flush=True))
+    services = up(parts, folder=folder, tell=_tell)
     what = f"{len(services.started)} started" if services.started else "all of them were up"
     print(f"services: {what}, in {time.monotonic() - begin:.1f} s; to use them: source {short(folder.env)}")
+
+
+def _tell(line: str) -> None:
+    """In one piece, because several servers report at once."""
+    sys.stdout.write(f"services: {line}\n")
+    sys.stdout.flush()
 
 
 def _down(folder: ServicesFolder) -> None:
@@ -59,6 +69,20 @@ def _down(folder: ServicesFolder) -> None:
     stopped = down(folder=folder)
     what = f"stopped {', '.join(stopped)} in {time.monotonic() - begin:.1f} s" if stopped else "nothing was up"
     print(f"services: {what}")
+
+
+def _list(uri: str, folder: ServicesFolder) -> None:
+    if not running(folder=folder):
+        raise ServicesError(f"ls {uri}: the services are not up; run `make up`")
+    services = up(folder=folder)
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    stores = {store.bucket: store for store in (services.source_store, services.mirror_store)}
+    if scheme != "s3" or bucket not in stores:
+        raise ServicesError(f"ls {uri}: want one of {', '.join(f's3://{name}/…' for name in stores)}")
+    for page in stores[bucket].client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for one in page.get("Contents", []):
+            print(f"{one['Size']:>12,}  {one['LastModified']:%Y-%m-%d %H:%M:%S}  s3://{bucket}/{one['Key']}")
 
 
 def _sentence(err: ServicesError) -> str:

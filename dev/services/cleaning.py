@@ -22,7 +22,7 @@ from dev.services.waiting import status
 
 SCHEMA_IS_NEW = ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
 HMS_IS_NEW = (
-    'TRUNCATE "TBLS", "PARTITIONS", "HIVE_LOCKS", "TXNS", "TXN_COMPONENTS", "NOTIFICATION_LOG" CASCADE',
+    'TRUNCATE "TBLS", "PARTITIONS", "NOTIFICATION_LOG", hive_locks, txns, txn_components CASCADE',
     """DELETE FROM "DATABASE_PARAMS" WHERE "DB_ID" IN (SELECT "DB_ID" FROM "DBS" WHERE "NAME" <> 'default')""",
     """DELETE FROM "DBS" WHERE "NAME" <> 'default'""",
 )
@@ -52,6 +52,17 @@ def empty_bucket(store: S3Store) -> None:
             _empty(client, bucket)
             if bucket != store.bucket:
                 client.delete_bucket(Bucket=bucket)
+    finally:
+        client.close()
+
+
+def remove_below(store: S3Store, prefix: str) -> None:
+    """All objects whose keys begin so; other keys stay."""
+    client = store.client()
+    try:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=store.bucket, Prefix=prefix):
+            if keys := [{"Key": one["Key"]} for one in page.get("Contents", [])]:
+                _delete(client, store.bucket, keys)
     finally:
         client.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dev.services.iceberg_rest import RestCatalog
@@ -69,4 +70,8 @@ class Services:
 
     def shell(self) -> str:
         """The text of `.services/env`."""
-        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment().items())
+        return shell_exports(self.environment())
+
+
+def shell_exports(environment: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())

@@ -6,7 +6,7 @@ tokens that live an hour and end with the process, so that a restart is what an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +93,8 @@ def server(
         "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
         "client.region": store.region,
         "clients": "4",
+        # What PostgreSQL says to those who were connected when it was stopped: connect anew, ask again.
+        "retryable_status_codes": "57P01,57P02,57P03",
         **{key: value for key, value in store.properties.items() if key != "s3.region"},
         "gcs.project-id": "lakemirror",
         "gcs.service.host": gcs_endpoint,
@@ -110,15 +112,10 @@ def server(
         (*java, "-cp", f"{build / 'classes'}:{build / 'lib'}/*", "IcebergRest"),
         lambda: answers(f"{catalog.uri}/healthz"),
         environment={
-            **catalog_environment(properties),
+            "REST_CATALOG": json.dumps(properties),
             **{key: value for key, value in access.items() if value is not None},
             "REST_PORT": str(port),
             "AWS_EC2_METADATA_DISABLED": "true",
             "NO_GCE_CHECK": "true",
         },
     )
-
-
-def catalog_environment(properties: Mapping[str, str]) -> dict[str, str]:
-    """Catalog properties as the server reads them: `io-impl` is CATALOG_IO__IMPL, `jdbc.user` is CATALOG_JDBC_USER."""
-    return {f"CATALOG_{key.replace('-', '__').replace('.', '_').upper()}": value for key, value in properties.items()}

@@ -81,21 +81,24 @@ class Postgres:
 
 
 def server(folder: ServicesFolder, postgres: Postgres) -> Server:
-    """Makes the data folder at the first time."""
     home = folder.data(NAME)
     user = _other_user()
     data = home / "pgdata"
-    if not (data / "PG_VERSION").exists():
-        _initialise(home, data, postgres.password, user)
+
+    def prepare() -> None:
+        if not (data / "PG_VERSION").exists():
+            _initialise(home, data, postgres.password, user)
+        # The lock of one that was killed: where nobody buries the dead, it would be taken for alive.
+        (data / "postmaster.pid").unlink(missing_ok=True)
+
     settings = {
         "listen_addresses": "127.0.0.1",
         "port": postgres.port,
         "unix_socket_directories": "",
         "max_connections": 100,
-        # Tests want speed; what a power cut would cost here is nothing.
+        # Tests want speed, and a power cut would cost nothing here. What was committed survives its death all the same.
         "fsync": "off",
         "full_page_writes": "off",
-        "synchronous_commit": "off",
     }
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
     return Server(
@@ -105,6 +108,7 @@ def server(folder: ServicesFolder, postgres: Postgres) -> Server:
         environment={"LC_ALL": "C"},
         stop_signal=int(signal.SIGINT),  # its fast shutdown: does not wait for clients to leave
         user=user,
+        prepare=prepare,
     )
 
 

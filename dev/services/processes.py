@@ -46,8 +46,9 @@ class Process:
     def read(cls, record: Path) -> Process | None:
         """None where there is no record, or none that can be understood: then the mark has to do."""
         try:
-            return cls(**json.loads(record.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            found = json.loads(record.read_text(encoding="utf-8"))
+            return cls(**{**found, "leaves": tuple(found.get("leaves", ()))})
+        except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def write(self, record: Path) -> None:
@@ -84,15 +85,18 @@ def launch(
 
 
 def birth(pid: int) -> str | None:
-    """When a process started, in words of the kernel; None if there is none, or only its zombie."""
+    """When a process started, in words of the kernel; None if there is none, or only its zombie.
+
+    A zombie whose threads are not all gone yet still holds its ports: it counts as alive.
+    """
     try:
         # The name is in parentheses and may hold anything: what follows the last one is plain.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        is_gone = fields[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, ticks = fields[0], fields[19]
-    return None if state in "ZX" else f"{boot} {ticks}"
+    return None if is_gone else f"{boot} {fields[19]}"
 
 
 def marked(mark: str) -> Iterator[int]:
@@ -133,16 +137,19 @@ def _end(process: Process) -> None:
 
 def kill_marked(mark: str) -> list[int]:
     """SIGKILL to all that carry the mark; returns their pids when they are gone."""
-    killed: list[int] = []
+    killed: dict[int, str | None] = {}
     deadline = time.monotonic() + KILL_TIMEOUT_S
-    while found := list(marked(mark)):
-        if time.monotonic() > deadline:
-            raise ServicesError(f"processes {found} do not end, not even by SIGKILL: look at them with `ps`")
+    while True:
+        found = list(marked(mark))
         for pid in found:
+            killed.setdefault(pid, birth(pid))
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-            killed.append(pid)
+        left = [pid for pid, born in killed.items() if born is not None and birth(pid) == born]
+        if not found and not left:
+            return sorted(killed)
+        if time.monotonic() > deadline:
+            raise ServicesError(f"processes {left} do not end, not even by SIGKILL: look at them with `ps`")
         time.sleep(POLL_S)
-    return sorted(set(killed))

@@ -27,6 +27,9 @@ class S3Store:
     secret_access_key: str
     bucket: str
 
+    def __repr__(self) -> str:
+        return f"S3Store({self.endpoint}, {self.bucket})"
+
     @property
     def uri(self) -> str:
         return f"s3://{self.bucket}"

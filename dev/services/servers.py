@@ -36,6 +36,7 @@ class Server:
     stop_timeout_s: float = 10.0
     user: tuple[int, int] | None = None
     leaves: tuple[str, ...] = ()
+    prepare: Callable[[], None] = lambda: None  # just before a start, when nothing of an earlier one runs any more
 
     @property
     def fingerprint(self) -> str:
@@ -77,6 +78,10 @@ class Servers:
         record.unlink(missing_ok=True)
         return was_up
 
+    def kill(self, name: str) -> bool:
+        """As if it had died: it stays on record. Returns when it is gone; False if it did not run."""
+        return bool(processes.kill_marked(self._mark(name)))
+
     def recorded(self) -> list[str]:
         """The names of all that were started and not stopped."""
         return sorted(record.stem for record in self._folder.pids.glob("*.json"))
@@ -100,6 +105,7 @@ class Servers:
         )
 
     def _start(self, server: Server) -> None:
+        server.prepare()
         log = self._folder.log(server.name)
         pid = processes.launch(
             server.command,

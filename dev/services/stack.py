@@ -69,10 +69,17 @@ def down(*, folder: ServicesFolder | None = None, tell: Callable[[str], None] = 
 
 
 def stop(name: str, *, folder: ServicesFolder | None = None) -> bool:
-    """Ends one server, for tests of what happens then; `up` starts it again."""
+    """Ends one server politely and forgets it: `up` starts it again, an optional one only if it is asked for."""
     folder = folder or ServicesFolder()
     with folder.locked():
         return Servers(folder, _say_nothing, threading.Event()).stop(name)
+
+
+def kill(name: str, *, folder: ServicesFolder | None = None) -> bool:
+    """SIGKILL for one server and its children, for tests of what happens then; `up` starts it again."""
+    folder = folder or ServicesFolder()
+    with folder.locked():
+        return Servers(folder, _say_nothing, threading.Event()).kill(name)
 
 
 def running(*, folder: ServicesFolder | None = None) -> dict[str, int]:

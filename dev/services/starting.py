@@ -79,7 +79,9 @@ class Starting:
         if parts.hms:
             futures.append(pool.submit(self._hms, made[hms.BUILD.name], sql))
         if parts.spark:
-            futures.append(pool.submit(self._spark, pool))
+            master = pool.submit(self._spark_master)
+            futures.append(master)
+            futures += [pool.submit(self._spark_worker, name, master) for name in spark_cluster.WORKERS]
         return futures
 
     def _run(self, server: Server) -> None:
@@ -130,22 +132,21 @@ class Starting:
         hms.make_schema(needed(build), self._services.postgres)
         self._run(hms.server(self._folder, self._at[f"{hms.NAME}/thrift"], needed(build), self._services.postgres))
 
-    def _spark(self, pool: ThreadPoolExecutor) -> None:
-        port, web_port = self._at[f"{spark_cluster.MASTER}/rpc"], self._at[f"{spark_cluster.MASTER}/web"]
-        self._run(spark_cluster.master(port, web_port))
-        workers = [
-            spark_cluster.worker(
-                name,
-                self._folder,
-                self._at[f"{name}/rpc"],
-                self._at[f"{name}/web"],
-                master_web_port=web_port,
-                master_uri=spark_cluster.uri(port),
-            )
-            for name in spark_cluster.WORKERS
-        ]
-        for done in [pool.submit(self._run, worker) for worker in workers]:
-            done.result()
+    def _spark_master(self) -> None:
+        name = spark_cluster.MASTER
+        self._run(spark_cluster.master(self._at[f"{name}/rpc"], self._at[f"{name}/web"]))
+
+    def _spark_worker(self, name: str, master: Future[None]) -> None:
+        needed(master)
+        worker = spark_cluster.worker(
+            name,
+            self._folder,
+            self._at[f"{name}/rpc"],
+            self._at[f"{name}/web"],
+            master_web_port=self._at[f"{spark_cluster.MASTER}/web"],
+            master_uri=spark_cluster.uri(self._at[f"{spark_cluster.MASTER}/rpc"]),
+        )
+        self._run(worker)
 
 
 def needed(future: Future[T]) -> T:

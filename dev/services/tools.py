@@ -29,14 +29,13 @@ class Tool:
     def need(self, part: str, why: str, which: Callable[[str], str | None] = shutil.which) -> str:
         """Its path, or a sentence that says which part of the profile needs it, and for what."""
         if (found := self.find(which)) is None:
-            raise ToolMissing(f"{part} needs {self.title} {why}, and '{self.command}' is not there: {self.remedy}.")
+            verb = "need" if part.endswith("s") else "needs"
+            raise ToolMissing(f"{part} {verb} {self.title} {why}, and '{self.command}' is not there: {self.remedy}.")
         return found
 
 
 MAVEN = Tool("mvn", "Maven", "install Maven 3.8 or newer and put it on PATH")
-JAVAC = Tool(
-    "javac", "a Java compiler", "install a JDK 17 (a runtime is not enough) and put it on PATH or set JAVA_HOME"
-)
+JAVAC = Tool("javac", "a Java compiler", "install a JDK 17 (more than a runtime), on PATH or at JAVA_HOME")
 GO = Tool("go", "Go 1.26", "install Go 1.26 or newer and put it on PATH, or leave GCS=1 away")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakemirror.replicate.stage import Engine, Progress
     from lakemirror.storage.port import ObjectStore
     from lakemirror.usecases.mirror import MirrorRun
-    from lakemirror.usecases.ports import Ports, WrapStore
+    from lakemirror.usecases.ports import Ports, WrapStore, WrapWire
 
 DEFAULT_CONFIG = "include/config/lakemirror.yaml"
 
@@ -50,12 +50,14 @@ class App:
         now: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
         wrap_store: WrapStore | None = None,
+        wrap_wire: WrapWire | None = None,
         connections: ResolveConnection = environment_connection,
     ) -> None:
         self.config = config
         self._now = now
         self._timer = timer
         self._wrap_store = wrap_store
+        self._wrap_wire = wrap_wire
         self._connections = connections
         self._opened: Ports | None = None
         self._spark: Engine | None = None
@@ -136,6 +138,7 @@ class App:
     ) -> MirrorResult:
         """Detect … publish, here. `detected` goes on from what `detect` of this same App found."""
         from lakemirror.replicate.detect import Unchanged
+        from lakemirror.usecases import replan
 
         if detected is None:
             run = self._run(table, progress)
@@ -144,9 +147,8 @@ class App:
             run, found = self._runs.pop(table)
         if isinstance(found, Unchanged):
             return run.unchanged(found)
-        return run.run(
-            found, (engine or self.spark_engine()) if found.lane == "spark" else None, full_verify=full_verify
-        )
+        chosen = (engine or self.spark_engine()) if found.lane == "spark" else None
+        return replan.mirror(run, found, chosen, full_verify=full_verify)
 
     def plan_diff(
         self, table: TableRef, plan_uri: str, source_name: str, engine: Engine, progress: Progress | None = None
@@ -225,10 +227,12 @@ class App:
 
     @property
     def _ports(self) -> Ports:
-        from lakemirror.usecases.ports import Ports, as_it_is
+        from lakemirror.usecases.ports import Ports, as_it_is, wire_as_it_is
 
         if self._opened is None:
-            self._opened = Ports(self.config, self._wrap_store or as_it_is, self._connections)
+            self._opened = Ports(
+                self.config, self._wrap_store or as_it_is, self._connections, self._wrap_wire or wire_as_it_is
+            )
         return self._opened
 
     def _known_names(self) -> set[str]:

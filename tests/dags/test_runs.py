@@ -27,6 +27,7 @@ from tests.dags.conftest import write_config
 
 ORDERS = TableRef.parse("sales.orders")
 PLAN_URI = "file:///m/sales/orders/_plan/p8"
+NEW_PLAN_URI = "file:///m/sales/orders/_plan/p9"
 SOURCE_NAME = "s3://onprem/orders/metadata/9.json"
 MIRROR_TASKS = ["detect_change", "plan_diff", "copy_objects", "rewrite_metadata", "publish_version"]
 
@@ -103,10 +104,12 @@ def test_a_small_change_is_one_task_and_one_event(app: MagicMock, dags: dict[str
 def test_a_large_change_goes_through_every_task_and_emits_at_the_end(app: MagicMock, dags: dict[str, DAG]) -> None:
     app.detect.return_value = _detected("spark")
     app.publish.return_value = _published("spark")
-    submitted: list[tuple[str, str]] = []
+    submitted: list[tuple[str, str, str | None]] = []
 
-    def submit(task: SparkJobOperator, context: Any) -> None:
+    def submit(task: SparkJobOperator, context: Any) -> dict[str, str]:
+        """Copying finds that a source file is gone, and goes on with a new plan."""
         submitted.append((task.task_id, task.plan_uri, task.source_name))
+        return {"plan_uri": NEW_PLAN_URI if task.task_id == "copy_objects" else task.plan_uri}
 
     with patch.object(SparkJobOperator, "execute", autospec=True, side_effect=submit):
         ran = _run(dags["mirror__sales__orders"], {"full_verify": True})
@@ -114,9 +117,9 @@ def test_a_large_change_goes_through_every_task_and_emits_at_the_end(app: MagicM
     assert submitted == [
         ("plan_diff", PLAN_URI, SOURCE_NAME),
         ("copy_objects", PLAN_URI, None),
-        ("rewrite_metadata", PLAN_URI, None),
+        ("rewrite_metadata", NEW_PLAN_URI, None),
     ]
-    app.publish.assert_called_once_with(ORDERS, PLAN_URI, full_verify=True)
+    app.publish.assert_called_once_with(ORDERS, NEW_PLAN_URI, full_verify=True)
 
 
 def test_a_dry_run_reports_and_emits_nothing(app: MagicMock, dags: dict[str, DAG]) -> None:
@@ -131,7 +134,7 @@ def test_a_dry_run_reports_and_emits_nothing(app: MagicMock, dags: dict[str, DAG
 def test_a_failed_publish_emits_nothing(app: MagicMock, dags: dict[str, DAG]) -> None:
     app.detect.return_value = _detected("spark")
     app.publish.side_effect = LostRaceError("publish", "v8", "another run was first")
-    with patch.object(SparkJobOperator, "execute", autospec=True, return_value=None):
+    with patch.object(SparkJobOperator, "execute", autospec=True, return_value={"plan_uri": PLAN_URI}):
         ran = _run(dags["mirror__sales__orders"])
     assert ran == Ran("failed", {**dict.fromkeys(MIRROR_TASKS, "success"), "publish_version": "failed"}, [])
 

@@ -15,6 +15,7 @@ from tests.e2e import situations
 from tests.e2e.history import History
 from tests.e2e.installation import Installation, objects
 from tests.judge import TableOf
+from tests.lake import path_of
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_lengths_of_manifests(history: History, ours: Installation) -> None:
     mirror = check(history, ours)
     for table in (history.table, mirror):
         for row in history.judge.spark.sql(f"SELECT path, length FROM {table.sql}.all_manifests").collect():
-            assert situations.path_of(row["path"]).stat().st_size == row["length"]
+            assert path_of(row["path"]).stat().st_size == row["length"]
 
 
 def test_tombstones_of_delete_files(history: History, ours: Installation) -> None:
@@ -59,7 +60,7 @@ def test_tombstones_of_delete_files(history: History, ours: Installation) -> Non
     situations.tombstones_of_delete_files(history)
     gone = entries(history, status=2, content=1)
     assert gone
-    assert not any(situations.path_of(path).exists() for path in gone)
+    assert not any(path_of(path).exists() for path in gone)
     check(history, ours)
 
 

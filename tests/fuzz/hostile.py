@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tests.fuzz import hostile_files, seeds
@@ -20,10 +21,21 @@ MILLION = 1_000_000
 HOME = f"{seeds.PLACE}/v2"
 MARKER = f"{ROOT}/_ready/v1.ready.json"
 Make = Callable[[], Case]
+_QUICK = (
+    *("empty lists", "deep lists", "deep objects", "deletes in zstd", "deletes in ORC of empty chunks"),
+    *("list that claims 2^62", "manifest that claims 2^62", "header that claims 2^62", "types that double"),
+    *("schema that is deep", "schema that is deep and whole", "schema of 60,000 fields"),
+)
 
 
 def names() -> list[str]:
     return sorted(_all())
+
+
+def quick_names() -> list[str]:
+    """Those that take no second: a part of every test run."""
+    slow = {name for name, _ in (*_metadata(), *_files())} - {*_QUICK}
+    return [name for name in names() if name not in slow]
 
 
 def case(name: str) -> Case:
@@ -114,84 +126,82 @@ def _with_comments(metadata: dict[str, Any]) -> None:
     fields.extend({"id": n, "name": f"a\nforged {n}", "type": "int", "doc": HOME} for n in range(10**5))
 
 
+def _elsewhere(what: str, path: str) -> Case:
+    """Metadata that names a place which is none of the table's."""
+
+    def edit(metadata: dict[str, Any]) -> None:
+        head = metadata["current-snapshot-id"]
+        match what:
+            case "location":
+                metadata["location"] = path
+            case "manifest list":
+                metadata["snapshots"][-1]["manifest-list"] = path
+            case "statistics":
+                entry = {"snapshot-id": head, "statistics-path": path, "file-size-in-bytes": 7}
+                metadata["statistics"] = [entry]
+            case "data path":
+                metadata["properties"]["write.data.path"] = path
+            case "metadata log":
+                metadata["metadata-log"] = [{"metadata-file": path, "timestamp-ms": 1}]
+            case "ref":
+                metadata["refs"][path] = {"snapshot-id": head, "type": "tag"}
+
+    return _edited(edit)
+
+
 def _places() -> Iterator[tuple[str, Make]]:
-    """Metadata that names places which are none of the table's."""
-    edits: dict[str, Callable[[dict[str, Any], str], object]] = {
-        "location": lambda metadata, path: metadata.update(location=path),
-        "manifest list": lambda metadata, path: metadata["snapshots"][-1].update({"manifest-list": path}),
-        "statistics": lambda metadata, path: metadata.update(
-            statistics=[
-                {
-                    "snapshot-id": metadata["current-snapshot-id"],
-                    "statistics-path": path,
-                    "file-size-in-bytes": 7,
-                }
-            ]
-        ),
-        "data path": lambda metadata, path: metadata["properties"].update({"write.data.path": path}),
-        "metadata log": lambda metadata, path: metadata.update(
-            {"metadata-log": [{"metadata-file": path, "timestamp-ms": 1}]}
-        ),
-        "ref": lambda metadata, path: metadata["refs"].update(
-            {path: {"snapshot-id": metadata["current-snapshot-id"], "type": "tag"}}
-        ),
-    }
-    for what, edit in edits.items():
-        for number, path in enumerate(
-            (*ELSEWHERE, f"{HOME}/../x", f"{HOME}/a\nforged: line", f"{HOME}//x", f"{HOME}/_ready/x")
-        ):
-            yield (
-                f"{what} elsewhere {number}",
-                lambda edit=edit, path=path: _edited(lambda metadata: edit(metadata, path)),
-            )  # type: ignore[misc]
+    paths = (*ELSEWHERE, f"{HOME}/../x", f"{HOME}/a\nforged: line", f"{HOME}//x", f"{HOME}/_ready/x")
+    for what in ("location", "manifest list", "statistics", "data path", "metadata log", "ref"):
+        for number, path in enumerate(paths):
+            yield f"{what} elsewhere {number}", partial(_elsewhere, what, path)
+
+
+def _forged(side: Side, **changes: Any) -> Case:
+    """The marker of a second version, forged from the first; its own checksum fits."""
+    document = json.loads(MemoryLake("v2").mirror.objects[MARKER])
+    data = with_checksum({**document, "version": "v2", "parent": "v1", **changes})
+    return Case("v2", "mirrored", side, MARKER.replace("v1.", "v2."), data, fits=False)
+
+
+def _named(name: str) -> Case:
+    return Case("v2", "mirrored", "follower", f"{ROOT}/_ready/{name}.ready.json", b"{}", fits=False)
+
+
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "version": ("v3", "v0", "v-1", "v" + "9" * 30, 2, None, "2"),
+    "table": ("db.other", "db.t\n", 7, None),
+    "kind": ("tag", "", None),
+    "epoch": ("other", None),
+    "metadata_sha256": ("0" * 64, None),
+    "snapshot_id": ("1", "x", 1.5, "9" * 40, None, True),
+    "sequence_number": (-1, 2**70, True, "1"),
+    "source_committed_at": ("0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00", "now", 7),
+    "format": (2, True, "1", None, [1]),
+    "files": (-1, 2**64, 1e5),
+}
 
 
 def _markers() -> Iterator[tuple[str, Make]]:
-    """What a follower meets in a bucket that somebody else can write to."""
-
-    def marker(side: Side, **changes: Any) -> Case:
-        document = json.loads(MemoryLake("v2").mirror.objects[MARKER])
-        return Case("v2", "mirrored", side, MARKER, with_checksum({**document, **changes}))
-
-    def next_marker(side: Side, **changes: Any) -> Case:
-        """The marker of a second version, forged from the first."""
-        document = json.loads(MemoryLake("v2").mirror.objects[MARKER])
-        data = with_checksum({**document, "version": "v2", "parent": "v1", **changes})
-        return Case("v2", "mirrored", side, MARKER.replace("v1.", "v2."), data, fits=False)
-
-    for number, path in enumerate((*ELSEWHERE, f"{ROOT}/../other/x", f"{ROOT}/a\nforged", ROOT, f"{ROOT}x/y")):
+    """What a follower, and the next run, meet in a bucket that somebody else can write to."""
+    paths = (*ELSEWHERE, f"{ROOT}/../other/x", f"{ROOT}/a\nforged", ROOT, f"{ROOT}x/y")
+    for number, path in enumerate(paths):
         for field in ("metadata_uri", "index_uri", "manifest_list_uri"):
-            changes = {field: path}
-            yield f"marker {field} {number}", lambda changes=changes: next_marker("follower", **changes)  # type: ignore[misc]
-            yield (
-                f"marker {field} {number} met by the replicator",
-                lambda changes=changes: next_marker("mirror", **changes),
-            )  # type: ignore[misc]
-    for field, values in {
-        "version": ("v3", "v0", "v-1", "v" + "9" * 30, 2, None, "2"),
-        "table": ("db.other", "db.t\n", 7, None),
-        "kind": ("tag", "", None),
-        "epoch": ("other", None),
-        "metadata_sha256": ("0" * 64, None),
-        "snapshot_id": ("1", "x", 1.5, "9" * 40, None, True),
-        "sequence_number": (-1, 2**70, True, "1"),
-        "source_committed_at": ("0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00", "now", 7),
-        "format": (2, True, "1", None, [1]),
-        "files": (-1, 2**64, 1e5),
-    }.items():
+            yield f"marker {field} {number}", partial(_forged, "follower", **{field: path})
+            yield f"marker {field} {number} met by the replicator", partial(_forged, "mirror", **{field: path})
+    for field, values in _VALUES.items():
         for number, value in enumerate(values):
-            changes = {field: value}
-            yield f"marker with {field} {number}", lambda changes=changes: next_marker("follower", **changes)  # type: ignore[misc]
-    yield "marker of 100 MB", lambda: marker("follower", more="x" * 10**8)
-    yield "marker of a million keys", lambda: marker("follower", **{f"k{n}": n for n in range(MILLION)})
+            yield f"marker with {field} {number}", partial(_forged, "follower", **{field: value})
+    yield "marker of 100 MB", lambda: _forged("follower", more="x" * 10**8)
+    yield "marker of a million keys", lambda: _forged("follower", **{f"k{n}": n for n in range(MILLION)})
     for number, name in enumerate(("v" + "9" * 30, "v" + "9" * 18, "v99999", "v0", "v1\n", "v²", "../v2")):
-        yield (
-            f"marker named {number}",
-            lambda name=name: Case("v2", "mirrored", "follower", f"{ROOT}/_ready/{name}.ready.json", b"{}", fits=False),
-        )  # type: ignore[misc]
+        yield f"marker named {number}", partial(_named, name)
+
+
+def _file(suffix: str, make: Callable[[], bytes]) -> Case:
+    return Case("v2", "empty", "reader", f"{HOME}/{suffix}", make())
 
 
 def _files() -> Iterator[tuple[str, Make]]:
     """Bombs in every kind of file, given to their readers."""
     for name, (suffix, make) in hostile_files.FILES.items():
-        yield name, lambda suffix=suffix, make=make: Case("v2", "empty", "reader", f"{HOME}/{suffix}", make())  # type: ignore[misc]
+        yield name, partial(_file, suffix, make)

@@ -1,6 +1,6 @@
 """Hostile files through the whole library, in children with limits: `make fuzz MINUTES=n`, and a part of the tests.
 
-    python -m tests.fuzz.inputs --minutes 10 --seed 7      as many mutated files as there is time for, after all bombs
+    python -m tests.fuzz.inputs --minutes 10 --seed 7      bombs for half of the time, then mutated files
     python -m tests.fuzz.inputs --seed 7 --index 1234      one of them again, here, with its traceback
     python -m tests.fuzz.inputs --hostile "empty lists"    one made by hand
     python -m tests.fuzz.inputs --file .cache/fuzz/x.json  one that was kept; --shrink makes it smaller
@@ -20,8 +20,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
-from tests.fuzz import hostile, pool, saved, worker
+from tests.fuzz import hostile, pool, saved, seeds, worker
 from tests.fuzz.cases import Case
 from tests.fuzz.pool import Answer, Job, Limits
 
@@ -47,10 +48,14 @@ class Tally:
             self.findings[answer["signature"]] = (job, answer)
             print(f"FINDING {answer['signature']}\n  {answer.get('name', '')}\n  again: {_again(job)}", flush=True)
 
+    @property
+    def total(self) -> int:
+        return sum(self.outcomes.values())
+
     def summary(self) -> str:
         counts = ", ".join(f"{self.outcomes[name]} {name}" for name in ("taken", "refused", "finding"))
         return (
-            f"{sum(self.outcomes.values())} inputs: {counts}; at most {self.slowest_s:.1f} s of CPU and "
+            f"{self.total} inputs: {counts}; at most {self.slowest_s:.1f} s of CPU and "
             f"{self.largest_bytes >> 20} MiB of memory for one"
         )
 
@@ -64,12 +69,27 @@ def mutated(seed: int, count: int | None = None) -> Iterable[Job]:
     return ({"seed": seed, "index": index} for index in numbers)
 
 
-def fuzz(jobs: Iterable[Job], limits: Limits, *, until: float | None = None, children: int | None = None) -> Tally:
+def found_once() -> Iterable[Job]:
+    """Inputs that were findings before what they found was mended."""
+    return ({"file": str(path)} for path in sorted((seeds.CORPUS / "found").glob("*.json")))
+
+
+def made_by_hand(seed: int) -> Iterable[Job]:
+    """All of them, the quick ones first; which of the others come before the time is over depends on the seed."""
+    quick = hostile.quick_names()
+    slow = [name for name in hostile.names() if name not in quick]
+    return ({"hostile": name} for name in (*quick, *Random(seed).sample(slow, len(slow))))
+
+
+def fuzz(jobs: Iterable[Job], limits: Limits, *, seconds: float | None = None, children: int | None = None) -> Tally:
     tally = Tally()
-    pool.run(jobs, children or min(2, os.cpu_count() or 1), limits, tally.add, until)
+    pool.run(jobs, children or min(2, os.cpu_count() or 1), limits, tally.add, seconds)
     for job, _ in tally.findings.values():
+        case = worker.case_of(job)
+        if isinstance(case, worker.Probe):
+            continue
         name = "-".join(str(value) for value in job.values()).replace(" ", "_").replace("/", "_")
-        saved.save(worker.case_of(job), FOUND / f"{name}.json")
+        saved.save(case, FOUND / f"{name}.json")
     return tally
 
 
@@ -106,16 +126,19 @@ def main() -> int:
     if one is not None:
         return _show(worker.case_of(one), shrinks=args.shrink)
     print(f"seed {args.seed}", flush=True)
-    until = time.monotonic() + args.minutes * 60
-    by_hand = fuzz(({"hostile": name} for name in hostile.names()), HOSTILE_LIMITS)
-    print(f"made by hand: {by_hand.summary()}", flush=True)
-    tally = fuzz(mutated(args.seed), Limits(), until=max(until, time.monotonic() + 10))
+    start, seconds = time.monotonic(), args.minutes * 60
+    jobs = [*found_once(), *made_by_hand(args.seed)]
+    by_hand = fuzz(jobs, HOSTILE_LIMITS, seconds=seconds / 2)
+    print(f"kept or made by hand: of {len(jobs)} there was time for {by_hand.summary()}", flush=True)
+    tally = fuzz(mutated(args.seed), Limits(), seconds=max(10, start + seconds - time.monotonic()))
     print(f"mutated: {tally.summary()}")
-    return 1 if by_hand.findings or tally.findings else 0
+    found, total = len(by_hand.findings) + len(tally.findings), by_hand.total + tally.total
+    print(f"{found} findings in {total} inputs, seed {args.seed}{f'; kept in {FOUND}' if found else ''}")
+    return 1 if found else 0
 
 
-def _show(case: Case, *, shrinks: bool) -> int:
-    if shrinks:
+def _show(case: Case | worker.Probe, *, shrinks: bool) -> int:
+    if shrinks and isinstance(case, Case):
         case = shrink(case)
         saved.save(case, FOUND / "shrunk.json")
         print(f"{len(case.data)} bytes, kept in {FOUND / 'shrunk.json'}: {case.data[:2000]!r}")

@@ -32,11 +32,12 @@ class Limits:
 
 
 class Child:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, is_cold: bool = False) -> None:
+        """A cold one is ready sooner; its first input takes longer."""
         self._limits = limits
         environment = {**os.environ, "PYTHONPATH": f"{PROJECT / 'plugins'}:{PROJECT}"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker"],
+            [sys.executable, "-m", "tests.fuzz.worker", *(["--cold"] if is_cold else [])],
             cwd=PROJECT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -72,7 +73,7 @@ class Child:
     def overdue(self) -> str | None:
         if self.job is None and self.is_ready:
             return None
-        if self._cpu_s() - self._cpu > self._limits.cpu_s:
+        if self.job is not None and self._cpu_s() - self._cpu > self._limits.cpu_s:
             return f"more than {self._limits.cpu_s:g} s of CPU"
         return "no answer" if time.monotonic() - self._started > self._limits.wall_s else None
 
@@ -95,11 +96,14 @@ def run(
     children: int,
     limits: Limits,
     on_answer: Callable[[Job, Answer], None],
-    until: float | None = None,
+    seconds: float | None = None,
+    *,
+    is_cold: bool = False,
 ) -> None:
-    """Every job, or as many as there is time for (`until`, by the monotonic clock), one child each at a time."""
+    """Every job, or as many as there is time for in so many seconds from the first on, one child each at a time."""
+    until: float | None = None
     todo = iter(jobs)
-    alive = [Child(limits) for _ in range(children)]
+    alive = [Child(limits, is_cold=is_cold) for _ in range(children)]
     is_over = False
     try:
         while alive:
@@ -119,9 +123,11 @@ def run(
                     child.kill()
                     alive.remove(child)
                     if not is_over:
-                        alive.append(Child(limits))
+                        alive.append(Child(limits, is_cold=is_cold))
                     continue
                 if child.job is None and child.is_ready:
+                    if until is None and seconds is not None:
+                        until = time.monotonic() + seconds
                     is_over = is_over or (until is not None and time.monotonic() > until)
                     job = None if is_over else next(todo, None)
                     if job is None:

@@ -10,14 +10,16 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemirror.errors import LakemirrorError
-from tests.fuzz import cases, hostile, saved
+from lakemirror.errors import LakemirrorError, PermanentError
+from tests.fuzz import cases, saved
 
 ADDRESS_SPACE_BYTES = 6 << 30
 MAX_SUBJECT, MAX_TEXT = 5000, 12_000
@@ -30,20 +32,60 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what somebody prints is no answer
+    if "--cold" not in sys.argv:
+        cases.make(0, 0)  # so that the first input does not pay for what all of them need
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:
         print(json.dumps(run(case_of(json.loads(line)))), file=answers)
 
 
-def case_of(asked: dict[str, Any]) -> cases.Case:
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Does what no input may do, to see that it is found."""
+
+    what: str
+    data: bytes = b""
+
+    @property
+    def name(self) -> str:
+        return f"probe {self.what}"
+
+    def run(self) -> None:
+        match self.what:
+            case "dies":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "hangs":
+                while True:
+                    pass
+            case "eats":
+                len(b"x" * (700 << 20))
+            case "asks for too much":
+                bytearray(1 << 40)
+            case "raises":
+                raise KeyError(self.what)
+            case "breaks lines":
+                err = PermanentError("read", "x", "y", "z")
+                err.message = "a\nb"
+                raise err
+            case "says nothing":
+                raise PermanentError("read", "", "y", "z")
+            case "echoes":
+                raise PermanentError("read", "x", "y", "z") from ValueError("x" * 10**6)
+
+
+def case_of(asked: dict[str, Any]) -> cases.Case | Probe:
+    if "probe" in asked:
+        return Probe(asked["probe"])
     if "hostile" in asked:
+        from tests.fuzz import hostile  # which imports pyiceberg, and that takes seconds
+
         return hostile.case(asked["hostile"])
     if "file" in asked:
         return saved.load(Path(asked["file"]))
     return cases.make(asked["seed"], asked["index"])
 
 
-def run(case: cases.Case) -> dict[str, Any]:
+def run(case: cases.Case | Probe) -> dict[str, Any]:
     """`outcome` is taken, refused, or a finding with its `signature`; with the CPU time and memory it took."""
     _reset_peak()
     before, start = _peak_bytes(), time.process_time()

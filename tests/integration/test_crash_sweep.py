@@ -96,7 +96,7 @@ class Stage:
         self.lake.follow()
         assert self.reader_sees() == self.new
         assert stable_objects(self.lake) == self.want
-        assert done.isdisjoint({*recorder.uris("source", "stream"), *recorder.uris("mirror", "put")})
+        assert done.isdisjoint({*recorder.uris("source", "get", "stream"), *recorder.uris("mirror", "put")})
         return len(done)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
 from lakemirror.replicate.stage import LocalEngine
+from lakemirror.storage.port import Blob, ObjectStore
+from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.avro_bytes import header_size
 from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
 from tests.lake import ORDERS, Lake, path_of, rows
@@ -144,46 +147,85 @@ def test_a_manifest_that_names_a_file_that_never_was(scene: Scene) -> None:
     scene.recovers()
 
 
+@pytest.mark.parametrize("max_replans", [0, 3])
 @pytest.mark.parametrize("stage", ["plan", "copy", "rewrite", "publish"])
-def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str) -> None:
-    """A compaction removes what the plan named: this run ends as transient, the next one plans from the new head."""
-    lake.config_path.write_text(
-        lake.config_path.read_text().replace("defaults: {}", "defaults: {small_change_files: 0}")
-    )
-    scene = Scene(lake)
+def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str, max_replans: int) -> None:
+    """A compaction removes what the plan named: the same run plans anew from the new head, if it may."""
+    scene = Scene(small_jobs(lake, max_replans))
     engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
-    uri = detected.plan_uri
-    assert uri is not None
-    steps: dict[str, Callable[[], object]] = {
-        "plan": lambda: lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine),
-        "copy": lambda: lake.app().copy_objects(ORDERS, uri, engine),
-        "rewrite": lambda: lake.app().rewrite_metadata(ORDERS, uri, engine),
-        "publish": lambda: lake.app().publish(ORDERS, uri),
+    uri = str(detected.plan_uri)
+    steps: dict[str, Callable[[str], Any]] = {
+        "plan": lambda uri: lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine),
+        "copy": lambda uri: lake.app().copy_objects(ORDERS, uri, engine),
+        "rewrite": lambda uri: lake.app().rewrite_metadata(ORDERS, uri, engine),
+        "publish": lambda uri: lake.app().publish(ORDERS, uri),
     }
-    gone = [scene.data, scene.deletes, scene.manifest, scene.delete_manifest, scene.list]
-
-    def compact() -> None:
-        before = {one.manifest_path for one in manifests_of(scene.orders)}
-        scene.orders.append(rows(9, 100))
-        new = [one for one in manifests_of(scene.orders) if one.manifest_path not in before]
-        commit(scene.orders, 88, new)
-        for path in {*gone, *map(path_of, before), scene.metadata}:
-            path.unlink()
-
     for name, step in steps.items():
-        if name != stage:
-            step()
-            continue
-        compact()
-        if stage == "publish":  # all that it needs is in the mirror
-            step()
-            break
-        with pytest.raises(SourceVanishedError):
-            step()
-        scene.unharmed()
-        break
-    scene.recovers()
+        if name == stage:
+            compact_and_expire(scene)
+            if max_replans == 0 and stage != "publish":
+                with pytest.raises(SourceVanishedError):
+                    step(uri)
+                scene.unharmed()
+                break
+        result = step(uri)
+        if name != "publish":
+            assert (result.plan_uri != uri) == (name == stage)
+            uri = result.plan_uri
+    if max_replans == 0 or stage == "publish":  # what publish needs is in the mirror
+        scene.recovers()
+    lake.follow()
     assert len(lake.mirror_rows()) == 9
+
+
+def test_the_source_expires_files_while_a_small_change_is_copied(lake: Lake) -> None:
+    """In the task lane the run plans anew in the middle, and publishes the new head."""
+    scene = Scene(lake)
+    copied: list[str] = []
+
+    def expiring(side: str, store: ObjectStore) -> ObjectStore:
+        return ExpiringStore(store, scene, copied) if side == "source" else store
+
+    result = lake.app(wrap_store=expiring).mirror(ORDERS)
+    assert (result.lane, result.copied_files) == ("task", 1)
+    lake.follow()
+    assert len(lake.mirror_rows()) == 9
+
+
+def test_a_head_that_names_what_is_gone_is_not_planned_again(scene: Scene) -> None:
+    scene.data.unlink()
+    error = scene.fails(SourceVanishedError)
+    assert error.__notes__ == ["the source's head names it still: no new plan could do without it"]
+
+
+class ExpiringStore(ForwardingStore):
+    """The source is compacted and expired the moment before its first data file is read."""
+
+    def __init__(self, inner: ObjectStore, scene: Scene, copied: list[str]) -> None:
+        super().__init__(inner)
+        self._scene, self._copied = scene, copied
+
+    def get(self, uri: str, **options: Any) -> Blob:
+        if "/data/" in uri and not self._copied:
+            self._copied.append(uri)
+            compact_and_expire(self._scene)
+        return super().get(uri, **options)
+
+
+def small_jobs(lake: Lake, max_replans: int) -> Lake:
+    knobs = f"defaults: {{small_change_files: 0, max_replans: {max_replans}}}"
+    lake.config_path.write_text(lake.config_path.read_text().replace("defaults: {}", knobs))
+    return lake
+
+
+def compact_and_expire(scene: Scene) -> None:
+    before = {one.manifest_path for one in manifests_of(scene.orders)}
+    scene.orders.append(rows(9, 100))
+    new = [one for one in manifests_of(scene.orders) if one.manifest_path not in before]
+    commit(scene.orders, 88, new)
+    gone = [scene.data, scene.deletes, scene.manifest, scene.delete_manifest, scene.list]
+    for path in {*gone, *map(path_of, before), scene.metadata}:
+        path.unlink()
 
 
 def test_the_catalog_points_at_nothing(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""One commit on a table of a thousand snapshots and a thousand manifests: exactly what is new is read, nothing else."""
+"""What is new is read, exactly, and nothing else: one commit on a thousand, and thousands of commits at once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ pytestmark = pytest.mark.integration
 COUNT = 1000
 
 
-def long_history(lake: Lake) -> Table:
-    """A table whose head holds a thousand manifests of one file each, after a thousand snapshots.
+def long_history(lake: Lake, orders: Table, commits: int, files_left: int) -> Table:
+    """Let the table live through so many commits, expire all before, and end with manifests of one file each.
 
-    Only the head's manifest list is there: whoever opens another one fails.
+    Only the head's manifest list is there: whoever opens another one, or an older metadata file, fails.
     """
-    orders = lake.create()
     home = orders.location()
-    files = [write(f"{home}/data/{number}.parquet", b"tiny") for number in range(COUNT)]
-    manifests = [manifest_file(orders, [entry(path, size=4, snapshot_id=COUNT)], COUNT) for path in files]
-    location = f"{home}/metadata/snap-{COUNT}.avro"
-    with write_manifest_list(2, orders.io.new_output(location), COUNT, COUNT - 1, COUNT, "deflate") as writer:
+    for old in path_of(f"{home}/metadata").glob("*.metadata.json"):
+        if str(old) != str(path_of(orders.metadata_location)):
+            old.unlink()
+    files = [write(f"{home}/data/{number}.parquet", b"tiny") for number in range(files_left)]
+    manifests = [manifest_file(orders, [entry(path, size=4, snapshot_id=commits)], commits) for path in files]
+    location = f"{home}/metadata/snap-{commits}.avro"
+    with write_manifest_list(2, orders.io.new_output(location), commits, commits - 1, commits, "deflate") as writer:
         writer.add_manifests(manifests)
     document = json.loads(path_of(orders.metadata_location).read_text())
     start = document["last-updated-ms"]
@@ -42,12 +44,13 @@ def long_history(lake: Lake) -> Table:
             "schema-id": 0,
             "summary": {"operation": "append", "added-files-size": "4", "total-files-size": str(4 * number)},
         }
-        for number in range(1, COUNT + 1)
+        for number in range(1, commits + 1)
     ]
-    document["snapshot-log"] = [{"snapshot-id": n, "timestamp-ms": start + n} for n in range(1, COUNT + 1)]
-    document |= {"current-snapshot-id": COUNT, "last-sequence-number": COUNT, "last-updated-ms": start + COUNT}
-    document["refs"] = {"main": {"snapshot-id": COUNT, "type": "branch"}}
-    new = write(f"{home}/metadata/01000-long.metadata.json", json.dumps(document).encode())
+    document["snapshot-log"] = [{"snapshot-id": n, "timestamp-ms": start + n} for n in range(1, commits + 1)]
+    document["metadata-log"] = []
+    document |= {"current-snapshot-id": commits, "last-sequence-number": commits, "last-updated-ms": start + commits}
+    document["refs"] = {"main": {"snapshot-id": commits, "type": "branch"}}
+    new = write(f"{home}/metadata/{commits:05d}-long.metadata.json", json.dumps(document).encode())
     with sqlite3.connect(lake.folder / "source.db") as database:
         database.execute("UPDATE iceberg_tables SET metadata_location = ?", (new,))
     return orders.refresh()
@@ -56,7 +59,7 @@ def long_history(lake: Lake) -> Table:
 @pytest.fixture(scope="module")
 def long_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(tmp_path_factory.mktemp("long"), defaults={"small_change_files": 5 * COUNT})
-    long_history(lake)
+    long_history(lake, lake.create(), COUNT, COUNT)
     lake.sync()
     return lake
 
@@ -102,10 +105,9 @@ def test_an_appended_file(long_lake: Lake) -> None:
     assert snapshot is not None
     recorder = recorded(long_lake)
     assert sorted(recorder.uris("source", "get")) == sorted(
-        [orders.metadata_location, snapshot.manifest_list, manifest]
+        [orders.metadata_location, snapshot.manifest_list, manifest, data]
     )
-    assert recorder.uris("source", "stream") == [data]
-    assert recorder.uris("source", "head", "list", *WRITES) == []
+    assert recorder.uris("source", "stream", "head", "list", *WRITES) == []
     assert old_objects_read(long_lake, recorder, before) == sorted(
         [f"_ready/v{version}.ready.json", newest_index(long_lake, version)]
     )
@@ -129,9 +131,9 @@ def test_a_rewritten_manifest(long_lake: Lake) -> None:
     assert snapshot is not None
     recorder = recorded(long_lake)
     assert sorted(recorder.uris("source", "get")) == sorted(
-        [orders.metadata_location, snapshot.manifest_list, new.manifest_path]
+        [orders.metadata_location, snapshot.manifest_list, new.manifest_path, data]
     )
-    assert recorder.uris("source", "stream") == [data]
+    assert recorder.uris("source", "stream") == []
     copy = old.manifest_path.split("shop/orders/")[-1]
     assert old_objects_read(long_lake, recorder, before) == sorted(
         [f"_ready/v{version}.ready.json", newest_index(long_lake, version), copy]
@@ -153,3 +155,24 @@ def test_nothing_but_metadata_changed(long_lake: Lake) -> None:
         change.set_properties({"owner": "ada"})
     recorder = recorded(long_lake)
     assert recorder.uris("source") == [orders.metadata_location]
+
+
+def test_thousands_of_commits_at_once(tmp_path: Path) -> None:
+    """The mirror was away for 5,000 commits: all it knew has expired, and it comes to the head in one step."""
+    lake = Lake(tmp_path)
+    orders = lake.create()
+    orders.append(rows(2))
+    lake.sync()
+    orders = long_history(lake, orders, 5000, 7)
+    recorder = recorded(lake)
+    snapshot = orders.current_snapshot()
+    assert snapshot is not None
+    manifests = [one.manifest_path for one in manifests_of(orders)]
+    assert sorted(recorder.uris("source", "get")) == sorted(
+        [orders.metadata_location, snapshot.manifest_list, *manifests]
+    )
+    assert len(recorder.uris("source", "stream")) == 7
+    mirrored = lake.mirror_table()
+    assert mirrored.metadata.current_snapshot_id == 5000
+    assert len(manifests_of(mirrored)) == 7
+    assert len(mirrored.metadata.snapshots) == 1, "skipped versions are not in the mirror"

@@ -1,8 +1,9 @@
 """`make bench`: measure what the project promises and print it next to the bar.
 
 Each measure stands alone: `make bench BENCH_ARGS="commit help"` runs only these. `setup` makes a whole environment
-from an empty cache and needs the package registry, so it runs only when it is named. Results also go to
-`.bench/results.json`.
+from an empty cache and needs the package registry, so it runs only when it is named. `rivals` runs the same work by
+Iceberg's `rewrite_table_path`, and `large` plans millions of files: they need Java, and half an hour the first time.
+Results also go to `.bench/results.json`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.perf.rivals.measure import measure_large, measure_rivals
 from tests.perf.row import Row
 from tests.perf.walking import measure_fuzz, measure_million, measure_walk
 
@@ -74,6 +76,13 @@ def measure_commit(folder: Path) -> list[Row]:
             not any(idle["requests"]["source"].values()),
         ),
     ]
+
+
+def measure_copy(folder: Path) -> list[Row]:
+    """The copy engine against rclone and a bare loop, between two real stores, which it starts if need be."""
+    from tests.perf import copying
+
+    return copying.measure_copy(folder)
 
 
 def measure_parse(folder: Path) -> list[Row]:
@@ -144,9 +153,12 @@ def measure_setup(folder: Path) -> list[Row]:
 
 MEASURES: dict[str, Callable[[Path], list[Row]]] = {
     "commit": measure_commit,
+    "copy": measure_copy,
     "walk": measure_walk,
     "million": measure_million,
     "fuzz": measure_fuzz,
+    "rivals": measure_rivals,
+    "large": measure_large,
     "parse": measure_parse,
     "help": measure_help,
     "resetup": measure_resetup,

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from lakemirror.copying.model import CopySettings, WireTo
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate.plan import TO_READ, ReadEntries
@@ -28,7 +30,9 @@ def main(what: str, folder: Path) -> int:
     layout = TableLayout((folder / "mirror").as_uri())
     store = ObstoreStore({})
     paths = PrefixMap.of({(folder / "source").as_uri(): layout.root})
-    context = StageContext(store, store, paths, layout.plan("p"), layout.ledger("p"), 4, 1000, 1 << 30, 1000)
+    ports = CopyPorts(WireTo(()), WireTo(()), CopySettings())
+    plan, ledger = layout.plan("p"), layout.ledger("p")
+    context = StageContext(store, store, paths, plan, ledger, ports, 1000, 1 << 30, 1 << 30, 1000)
     length = source.stat().st_size
     start = time.perf_counter()
     if what == "read":

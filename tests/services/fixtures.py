@@ -12,7 +12,8 @@ What ran before the session runs after it. Tests that ask for any of these carry
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 import pytest
 
@@ -35,9 +36,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
 
 
+def give_up(err: ToolMissing, environment: Mapping[str, str]) -> NoReturn:
+    """In CI a missing tool is a failure; elsewhere those who need it are skipped."""
+    if environment.get("CI") == "true":
+        pytest.fail(str(err))
+    pytest.skip(str(err))
+
+
 @pytest.fixture(scope="session")
 def services_up() -> Iterator[Callable[[Parts], Services]]:
-    """Starts what is missing. In CI a missing tool is a failure; elsewhere those who need it are skipped."""
+    """Starts what is missing, and at the end stops what did not run before."""
     before = set(running())
     started: set[str] = set()
 
@@ -45,9 +53,7 @@ def services_up() -> Iterator[Callable[[Parts], Services]]:
         try:
             found = up(parts)
         except ToolMissing as err:
-            if os.environ.get("CI") == "true":
-                pytest.fail(str(err))
-            pytest.skip(str(err))
+            give_up(err, os.environ)
         started.update(found.started)
         return found
 

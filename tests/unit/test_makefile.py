@@ -84,6 +84,27 @@ def test_soak_takes_hours_or_minutes(words: tuple[str, ...], arguments: str) -> 
     assert last.split("tests.histories.soak ")[1] == arguments
 
 
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ((), "run"),
+        (("FUZZ_ARGS=--seed 7",), "run --seed 7"),
+        (("MINUTES=8",), "inputs --minutes 8"),
+        (("MINUTES=8", "FUZZ_ARGS=--seed 7"), "inputs --minutes 8 --seed 7"),
+    ],
+)
+def test_fuzz_takes_blocks_or_files(words: tuple[str, ...], arguments: str) -> None:
+    last = make("-n", "fuzz", *words).stdout.splitlines()[-1]
+
+    assert last.split("tests.fuzz.")[1].rstrip() == arguments
+
+
+def test_unit_tests_need_no_service() -> None:
+    last = make("-n", "test-unit").stdout.splitlines()[-1]
+
+    assert last.endswith('-m "not services" tests/unit tests/contract tests/dags')
+
+
 def test_one_file_instead_of_all() -> None:
     runs = [
         line for line in make("-n", "test", "T=tests/unit/test_makefile.py").stdout.splitlines() if "pytest" in line

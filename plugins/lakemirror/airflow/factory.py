@@ -40,7 +40,8 @@ from lakemirror.config.models import Config
 
 # fixed, so that every parse is the same; with catchup off it only has to lie in the past
 START_DATE = datetime(2025, 1, 1, tzinfo=UTC)
-PLAN_URI = "{{ ti.xcom_pull(task_ids='detect_change')['plan_uri'] }}"
+# Each task takes the plan from the one before it: a stage that finds a source file gone goes on with a new plan.
+PLAN_URI = "{{{{ ti.xcom_pull(task_ids='{}')['plan_uri'] }}}}"
 SOURCE_NAME = "{{ ti.xcom_pull(task_ids='detect_change')['source_name'] }}"
 
 Spec = TypeVar("Spec", MirrorDagSpec, FollowDagSpec, ResolveDagSpec)
@@ -92,14 +93,16 @@ def build_mirror_dag(spec: MirrorDagSpec, doc: str | None = None) -> DAG:
         tasks: list[Any] = [
             DetectChangeOperator(task_id="detect_change", outlets=[assets.ready_alias(spec.table)], **common)
         ]
+        plan_uri = PLAN_URI.format("detect_change")
         for job in SPARK_JOBS:
-            names = {"plan_uri": PLAN_URI, **({"source_name": SOURCE_NAME} if job == "plan_diff" else {})}
+            names = {"plan_uri": plan_uri, **({"source_name": SOURCE_NAME} if job == "plan_diff" else {})}
             application = str(jobs_folder / f"{job}.py")
             tasks.append(
                 SparkJobOperator(task_id=job, application=application, conn_id=spec.spark_conn_id, **names, **common)
             )
+            plan_uri = PLAN_URI.format(job)
         ready = [assets.ready_asset(spec.table)]
-        tasks.append(PublishVersionOperator(task_id="publish_version", plan_uri=PLAN_URI, outlets=ready, **common))
+        tasks.append(PublishVersionOperator(task_id="publish_version", plan_uri=plan_uri, outlets=ready, **common))
         chain(*tasks)
     # after the tasks: each would take a deep copy of the form, at every class it derives from, which is half the parse
     dag.params.update(_form())

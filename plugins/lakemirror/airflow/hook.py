@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
@@ -76,12 +76,20 @@ class LakemirrorHook(BaseHook):
 
 
 def _hide(connection: Connection) -> None:
-    """Airflow hides the password, and values of `extra` whose names it knows; pyiceberg has other names for secrets."""
+    """Airflow hides the password, and values of `extra` whose names it knows.
+
+    pyiceberg has other names for secrets, and keeps some inside addresses.
+    """
     from lakemirror.config.connections import parse_object
-    from lakemirror.config.environment import is_secret_name
+    from lakemirror.config.environment import is_secret_name, secrets_in_address
 
     if connection.password:
         mask_secret(quote(connection.password, safe=" +"))  # as it stands in the address of a database
     for name, value in (parse_object(connection.extra or "{}") or {}).items():
-        if isinstance(value, str) and value and is_secret_name(name):
+        if not isinstance(value, str) or not value:
+            continue
+        if is_secret_name(name):
             mask_secret(value)
+        for secret in secrets_in_address(value):
+            for form in dict.fromkeys((secret, unquote(secret))):  # drivers show it either way
+                mask_secret(form)

@@ -5,6 +5,7 @@ Each may be killed at any moment and run again. What a task hands on by XCom is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
     from lakemirror.model.results import MirrorResult
+    from lakemirror.replicate.progress import LogLines
 
 
 class TableOperator(BaseOperator):
@@ -30,6 +32,12 @@ class TableOperator(BaseOperator):
         super().__init__(**kwargs)
         self.table = table
         self.config_path = config_path
+
+    def progress_lines(self) -> LogLines:
+        """How far the work is, in the task's log."""
+        from lakemirror.replicate.progress import LogLines
+
+        return LogLines(self.table, self.log.info, time.monotonic)
 
     def report(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -53,7 +61,8 @@ class DetectChangeOperator(TableOperator, SkipMixin):
                 plan = app.plan(table, target_snapshot_id=params.target_snapshot_id)
                 self.report([*plan.report(), "dry run: nothing was written"])
                 return self._end_here(context, plan.as_json())
-            detected = app.detect(table, target_snapshot_id=params.target_snapshot_id)
+            progress = self.progress_lines()
+            detected = app.detect(table, target_snapshot_id=params.target_snapshot_id, progress=progress)
             self.log.info("%s", detected.summary)
             if detected.lane == "none":
                 raise AirflowSkipException(detected.summary)

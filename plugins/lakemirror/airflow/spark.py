@@ -21,7 +21,7 @@ from lakemirror.airflow.hook import LakemirrorHook
 if TYPE_CHECKING:
     from lakemirror.app import App
 
-BRIEF = ("table", "files", "bytes", "skipped_files", "seconds")
+BRIEF = ("table", "plan_uri", "files", "bytes", "skipped_files", "seconds")
 
 
 class SparkJobOperator(SparkSubmitOperator):

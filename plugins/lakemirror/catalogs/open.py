@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from lakemirror.catalogs.glue import GlueCatalog
+from lakemirror.catalogs.hive import HiveCatalog
 from lakemirror.catalogs.ports import MirrorCatalog, SourceCatalog
+from lakemirror.catalogs.rest import RestCatalog
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import UsageError
 
 
 def open_source(config: CatalogConfig) -> SourceCatalog:
-    return _open(config, may_be_new=False)
+    if config.type == "sql":
+        return SqlCatalog(config.name, config.properties)
+    if config.type == "rest":
+        return RestCatalog(config.name, config.properties)
+    if config.type == "hive":
+        return HiveCatalog(config.name, config.properties)
+    if config.type == "glue":
+        return GlueCatalog(config.name, config.properties)
+    raise _unknown(config, "use type sql, rest, hive or glue on the source")
 
 
 def open_mirror(config: CatalogConfig) -> MirrorCatalog:
-    return _open(config, may_be_new=True)
+    if config.type == "sql":
+        return SqlCatalog(config.name, config.properties, may_be_new=True)
+    if config.type == "rest":
+        return RestCatalog(config.name, config.properties)
+    if config.type == "glue":
+        return GlueCatalog(config.name, config.properties)
+    raise _unknown(config, "use type sql, rest or glue on the mirror; blms is to come")
 
 
-def _open(config: CatalogConfig, *, may_be_new: bool) -> SqlCatalog:
-    if config.type != "sql":
-        raise UsageError(
-            "open catalog", config.name, f"type {config.type} is not in this version", "use type: sql on both sides"
-        )
-    return SqlCatalog(config.name, config.properties, may_be_new=may_be_new)
+def _unknown(config: CatalogConfig, hint: str) -> UsageError:
+    return UsageError("open catalog", config.name, f"type {config.type} is not in this version", hint)

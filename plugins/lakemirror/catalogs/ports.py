@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from lakemirror.model.table import TableRef
+
+Json = dict[str, Any]
 
 
 class SourceCatalog(Protocol):
@@ -16,18 +20,47 @@ class SourceCatalog(Protocol):
     def tables(self) -> tuple[TableRef, ...]:
         """All tables, by name."""
 
+    def file_io(self) -> Mapping[str, str]:
+        """Properties of the store that holds the tables: those of the configuration and what the catalog hands out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorHead:
+    """What the mirror catalog shows of a table.
+
+    A catalog of pointers knows nothing but the place of a metadata file, which is ours. One that keeps metadata itself
+    (REST) tells it; the file is then the server's own.
+    """
+
+    metadata_uri: str
+    metadata: Json | None = field(default=None, repr=False)
+    token: str | None = None  # what the catalog itself compares, if that is not the place
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version that lies in the mirror bucket, whole: its metadata file and what stands in it."""
+
+    metadata_uri: str
+    metadata: Json = field(repr=False)
+
 
 class MirrorCatalog(Protocol):
-    """The mirror's pointers. `swap` is the only way a pointer moves; both writes are atomic and create one winner."""
+    """The mirror's heads. `commit` is the only way a head moves; it is atomic and of many there is one winner."""
 
-    def head(self, table: TableRef) -> str | None:
-        """The current metadata location in one call, or None if there is no such table."""
+    def load(self, table: TableRef) -> MirrorHead | None:
+        """The head in one call, or None if there is no such table."""
 
     def tables(self) -> tuple[TableRef, ...]:
         """All tables, by name."""
 
-    def register(self, table: TableRef, metadata_uri: str) -> None:
-        """Make the table point at `metadata_uri`; LostRaceError if the table is there already."""
+    def file_io(self) -> Mapping[str, str]:
+        """Properties of the store that holds the tables: those of the configuration and what the catalog hands out."""
 
-    def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
-        """Move the pointer from `expected` to `metadata_uri`; LostRaceError if it is not at `expected`."""
+    def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        """Make `new` the head, from `expected` (None: there is no such table).
+
+        Errors: LostRaceError if the head is another by now; TransientError if nothing was committed and may be later;
+        PermanentError if the catalog will never take it (it names `unsupported_by_catalog` where no way leads there).
+        A commit whose outcome nobody told is looked up, never guessed. The caller reads back: success proves nothing.
+        """

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
@@ -61,6 +62,19 @@ class SqlCatalog:
         kinds = ((row._mapping, row._mapping.get("iceberg_type")) for row in rows)
         tables = (row for row, kind in kinds if kind in (None, "TABLE"))
         return tuple(TableRef(tuple(row["table_namespace"].split(".")), row["table_name"]) for row in tables)
+
+    def load(self, table: TableRef) -> MirrorHead | None:
+        place = self.head(table)
+        return None if place is None else MirrorHead(place)
+
+    def file_io(self) -> Mapping[str, str]:
+        return self._properties
+
+    def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        if expected is None:
+            self.register(table, new.metadata_uri)
+        else:
+            self.swap(table, expected.metadata_uri, new.metadata_uri)
 
     def register(self, table: TableRef, metadata_uri: str) -> None:
         from sqlalchemy.exc import IntegrityError

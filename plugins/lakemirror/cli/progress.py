@@ -1,4 +1,4 @@
-"""Progress bars on stderr, only when that is a terminal: stage, files, bytes, rate. Otherwise silence."""
+"""Progress bars on stderr, only when that is a terminal: stage, files, bytes, rate, time left. Otherwise silence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TextIO
 
-from lakemirror.model.results import human_bytes
+from lakemirror.model.results import describe_volume
 
-Progress = Callable[[str, int, int, int], None]  # stage, files done, files in all, bytes done
+Progress = Callable[[str, int, int, int, int], None]  # stage, files done, files in all, bytes done, bytes in all
 Watch = Callable[[str], AbstractContextManager[Progress | None]]
 
 
@@ -41,20 +41,12 @@ def _bars(table: str, stderr: TextIO) -> Iterator[Progress]:
         waiting = bars.add_task(f"{table} looking for changes", total=None, volume="")
         stages: dict[str, tuple[TaskID, float]] = {}
 
-        def advance(stage: str, done: int, total: int, bytes_done: int) -> None:
+        def advance(stage: str, done: int, total: int, bytes_done: int, bytes_total: int) -> None:
             if stage not in stages:
                 bars.update(waiting, visible=False)
                 stages[stage] = (bars.add_task(f"{table} {stage}", total=total, volume=""), bars.get_time())
             bar, started_at = stages[stage]
-            volume = describe_volume(bytes_done, bars.get_time() - started_at)
+            volume = describe_volume(bytes_done, bars.get_time() - started_at, bytes_total)
             bars.update(bar, completed=done, total=total, volume=volume)
 
         yield advance
-
-
-def describe_volume(bytes_done: int, seconds: float) -> str:
-    """`12.0 MB, 4.0 MB/s`; nothing for stages that move no bytes, no rate before there is one to tell."""
-    if not bytes_done:
-        return ""
-    rate = f", {human_bytes(int(bytes_done / seconds))}/s" if seconds > 0 else ""
-    return human_bytes(bytes_done) + rate

@@ -78,7 +78,7 @@ def _refuse_plain_secret(path: KeyPath, value: object, done: Substituted) -> Non
     variable = re.sub(r"[^A-Za-z0-9]+", "_", dotted(path)).strip("_").upper()
     if isinstance(key, str) and is_secret_name(key) and text and not _has_reference(text):
         hint = f"write ${{{variable}}} and export that variable"
-    elif any(not _has_reference(match.group(1)) for pattern in _IN_ADDRESS for match in pattern.finditer(text)):
+    elif not all(map(_has_reference, secrets_in_address(text))):
         hint = f"write ${{{variable}_PASSWORD}} in its place and export that variable"
     else:
         return
@@ -90,6 +90,11 @@ def _refuse_plain_secret(path: KeyPath, value: object, done: Substituted) -> Non
 def is_secret_name(key: str) -> bool:
     """Whether what is kept under such a key is a secret."""
     return _SECRET_KEY.search(key) is not None
+
+
+def secrets_in_address(text: str) -> list[str]:
+    """The passwords and tokens that stand in an address of a service, as they are written there."""
+    return [match.group(1) for pattern in _IN_ADDRESS for match in pattern.finditer(text)]
 
 
 def _has_reference(text: str) -> bool:

@@ -83,9 +83,18 @@ def _level_order(knobs: Knobs) -> Verdict:
     return f"the lags of the levels do not rise: {lags}", "want yellow < orange < red"
 
 
+def _parts_fit(knobs: Knobs) -> Verdict:
+    if 2 * knobs.copy_part_bytes <= knobs.copy_memory_bytes:
+        return None
+    part, memory = knobs.shown("copy_part_bytes"), knobs.shown("copy_memory_bytes")
+    message = f"`copy_memory_bytes` ({memory}) does not hold two parts of `copy_part_bytes` ({part})"
+    return message, "raise copy_memory_bytes or lower copy_part_bytes"
+
+
 # Each with the knobs it looks at; the first that an entry sets is where the finding points.
 _KNOB_RULES: tuple[tuple[Callable[[Knobs], Verdict], tuple[KeyPath, ...]], ...] = (
     (_sample_bounds, (("k_min",), ("k_max",))),
+    (_parts_fit, (("copy_part_bytes",), ("copy_memory_bytes",))),
     (_mode_in_this_version, (("mode",),)),
     (_quick_publish_in_this_version, (("enable_L0_quick_publish",),)),
     (_shortest_grace, (("gc", "cloud_gc_grace"), ("mode",))),

@@ -100,13 +100,13 @@ class CatalogConfig(Section):
 class SourceCatalogConfig(CatalogConfig):
     """The catalog of the source; only read."""
 
-    type: SourceCatalogType = Field(description="Kind of catalog. This version speaks sql.")
+    type: SourceCatalogType = Field(description="Kind of catalog.")
 
 
 class MirrorCatalogConfig(CatalogConfig):
     """The catalog through which the mirror is read."""
 
-    type: MirrorCatalogType = Field(description="Kind of catalog. This version speaks sql.")
+    type: MirrorCatalogType = Field(description="Kind of catalog. This version speaks sql, rest and glue.")
 
 
 class RootConfig(Section):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakemirror import bridge
-from lakemirror.catalogs.ports import MirrorCatalog
+from lakemirror.catalogs.comparison import described, differing
+from lakemirror.catalogs.ports import MirrorCatalog, MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.model.layout import TableLayout
@@ -28,12 +29,17 @@ _HEAD_KIND = "head"  # the only kind of marker that speaks of what readers of th
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the mirror catalog points; `version` is None if Lakemirror did not write what it points at."""
+    """What the mirror catalog shows; `version` is None if it is not what Lakemirror committed, `changed` says why."""
 
-    metadata_uri: str
+    shown: MirrorHead
     version: int | None
     snapshot_id: int | None
     table_uuid: str | None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def metadata_uri(self) -> str:
+        return self.shown.metadata_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +50,60 @@ class Outcome:
 
 
 def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, table: TableRef) -> Head | None:
-    """The mirror's head as catalog and bucket tell it; ours only if a ready marker of that version names the file."""
-    uri = catalog.head(table)
-    if uri is None:
+    """The mirror's head as catalog and bucket tell it.
+
+    It is ours if it claims a version whose ready marker names this very file; or, where the catalog keeps metadata in
+    files of its own, if it shows exactly what that marker's file says.
+    """
+    shown = catalog.load(table)
+    if shown is None:
         return None
-    if not is_below(uri, layout.root):
-        return Head(uri, None, None, None)
+    metadata = shown.metadata
+    if metadata is None:
+        if not is_below(shown.metadata_uri, layout.root):
+            return Head(shown, None, None, None, ("place",))
+        metadata = _read_head(store, shown.metadata_uri, table)
+    claimed = str((metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, ""))
+    changed: tuple[str, ...] = ("version",)
+    if _VERSION.fullmatch(claimed) is not None:
+        changed = _changed(store, layout, int(claimed), shown)
+    return Head(
+        shown,
+        None if changed else int(claimed),
+        metadata_json.current_snapshot_id(metadata),
+        metadata.get("table-uuid"),
+        changed,
+    )
+
+
+def _read_head(store: ObjectStore, uri: str, table: TableRef) -> dict[str, Any]:
     try:
-        metadata = metadata_json.parse(_get(store, uri), uri)
+        return metadata_json.parse(_get(store, uri), uri)
     except ObjectNotFound as err:
         raise PermanentError(
             "follow", str(table), f"the mirror's head {uri} is not in the bucket", "restore it; nothing was changed"
         ) from err
-    claimed = (metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, "")
-    is_ours = _VERSION.fullmatch(claimed) is not None and _published_as(store, layout, int(claimed)) == canonical(uri)
-    return Head(
-        uri, int(claimed) if is_ours else None, metadata_json.current_snapshot_id(metadata), metadata.get("table-uuid")
-    )
+
+
+def _changed(store: ObjectStore, layout: TableLayout, version: int, shown: MirrorHead) -> tuple[str, ...]:
+    """In what the head is not the version that it claims to be."""
+    try:
+        marker = bridge.read_ready(store, layout, version)
+        if canonical(marker.metadata_uri) == canonical(shown.metadata_uri):
+            return ()
+        if shown.metadata is None:
+            return ("place",)
+        return differing(_published(store, marker), shown.metadata)
+    except ObjectNotFound:
+        return ("version",)
+
+
+def _published(store: ObjectStore, marker: Marker) -> dict[str, Any]:
+    return metadata_json.parse(_get(store, marker.metadata_uri), marker.metadata_uri)
 
 
 def _get(store: ObjectStore, uri: str) -> bytes:
     return store.get(uri, max_bytes=metadata_json.MAX_METADATA_BYTES).data
-
-
-def _published_as(store: ObjectStore, layout: TableLayout, version: int) -> str | None:
-    try:
-        return canonical(bridge.read_ready(store, layout, version).metadata_uri)
-    except ObjectNotFound:
-        return None
 
 
 def follow(
@@ -97,12 +129,9 @@ def follow(
     if head is not None and head.version is not None and head.version >= marker.version:
         return Outcome(marker, head, committed=False)
     metadata = check(marker, layout, store, table)
-    if head is None:
-        catalog.register(table, marker.metadata_uri)
-    else:
-        catalog.swap(table, head.metadata_uri, marker.metadata_uri)
-    _read_back(table, layout, catalog, store, marker, metadata)
-    return Outcome(marker, head_of(catalog, store, layout, table), committed=True)
+    new = Published(marker.metadata_uri, metadata)
+    catalog.commit(table, None if head is None else head.shown, new)
+    return Outcome(marker, _read_back(table, layout, catalog, store, marker, metadata), committed=True)
 
 
 def check(marker: Marker, layout: TableLayout, store: ObjectStore, table: TableRef) -> dict[str, Any]:
@@ -163,7 +192,8 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
     raise PermanentError(
         "follow",
         str(table),
-        f"foreign commit: the mirror's head {head.metadata_uri} was not published by Lakemirror",
+        f"foreign commit: the mirror's head {head.metadata_uri} was not published by Lakemirror"
+        f" (other {', '.join(head.changed)})",
         "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it",
     )
 
@@ -175,22 +205,23 @@ def _read_back(
     store: ObjectStore,
     marker: Marker,
     want: dict[str, Any],
-) -> None:
+) -> Head:
     """A success answer proves nothing: the catalog must show what was committed, or something newer of ours."""
-    uri = catalog.head(table)
-    if uri is None:
+    head = head_of(catalog, store, layout, table)
+    if head is None:
         raise PermanentError(
             "follow", str(table), "the catalog took the commit but shows no table", "check the catalog"
         )
-    if canonical(uri) == canonical(marker.metadata_uri):
-        got = metadata_json.parse(_get(store, uri), uri)
-        keys = ("table-uuid", "current-snapshot-id", "current-schema-id", "default-spec-id", "refs", "properties")
-        wrong = [key for key in keys if got.get(key) != want.get(key)]
-        if wrong:
-            raise PermanentError(
-                "follow", str(table), f"read back other {', '.join(wrong)} than were committed", "check it"
-            )
-        return
-    head = head_of(catalog, store, layout, table)
-    if head is None or head.version is None or head.version <= marker.version:
-        raise LostRaceError("follow", str(table), f"after the commit the catalog shows {uri}", "run again")
+    if head.version is not None and head.version >= marker.version:
+        return head
+    got = head.shown.metadata
+    if got is not None and head.version is None and _claims(got, marker.version):
+        wrong = "; ".join(described(want, got, name) for name in head.changed)
+        raise PermanentError(
+            "follow", str(table), f"the catalog took the commit but shows other {wrong}", "check the catalog"
+        )
+    raise LostRaceError("follow", str(table), f"after the commit the catalog shows {head.metadata_uri}", "run again")
+
+
+def _claims(metadata: dict[str, Any], version: int) -> bool:
+    return (metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY) == str(version)

@@ -14,7 +14,7 @@ from typing import Any
 
 MAX_VALUES = 1 << 23  # some 100 bytes of memory each; a snapshot has 25 to 40
 MAX_DEPTH = 100
-_SEPARATORS = (b",", b"[", b"{", b":")
+_SEPARATORS = (b",", b"[", b"{")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 PairsHook = Callable[[Iterable[tuple[str, Any]]], Any]
 

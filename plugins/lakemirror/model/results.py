@@ -38,6 +38,30 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TB"
 
 
+def describe_volume(bytes_done: int, seconds: float, bytes_total: int = 0) -> str:
+    """`12.0 MB of 36.0 MB, 4.0 MB/s, 6 s left`; nothing where no bytes move, no rate before there is one to tell."""
+    if not bytes_done:
+        return ""
+    parts = [human_bytes(bytes_done) + (f" of {human_bytes(bytes_total)}" if bytes_total else "")]
+    if seconds > 0:
+        parts.append(f"{human_bytes(int(bytes_done / seconds))}/s")
+        if bytes_total > bytes_done:
+            parts.append(f"{human_seconds((bytes_total - bytes_done) * seconds / bytes_done)} left")
+    return ", ".join(parts)
+
+
+def human_seconds(seconds: float) -> str:
+    """`42 s`, `3 min`, `2 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _at_rate(size_bytes: int, seconds: float) -> str:
+    return f" at {human_bytes(int(size_bytes / seconds))}/s" if size_bytes and seconds >= 0.1 else ""
+
+
 def _nothing_to_do(table: TableRef, reason: str | None, version: int | None) -> str:
     why = f": {reason}" if reason else ""
     return f"{table}: nothing to do{why} (newest version v{version})"
@@ -60,9 +84,13 @@ class PlanResult:
     manifests_read: int
     manifests_reused: int
     lane: Lane
+    plan_uri: str | None = None  # where the plan is; a dry run leaves none
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "table": str(self.table), "ok": True, "to_snapshot_id": _id(self.to_snapshot_id)}
+        made = {**asdict(self), "table": str(self.table), "ok": True, "to_snapshot_id": _id(self.to_snapshot_id)}
+        if self.plan_uri is None:
+            del made["plan_uri"]
+        return made
 
     def report(self) -> list[str]:
         if self.lane == "none":
@@ -109,8 +137,21 @@ class StageResult:
                 f"{self.rewritten.delete_files} delete files"
             )
         else:
-            lines.append(f"{self.files} files, {human_bytes(self.bytes)}, {self.skipped_files} were there already")
+            rate = _at_rate(self.bytes, self.seconds) if self.stage == "copy" else ""
+            size = f"{human_bytes(self.bytes)}{rate}"
+            lines.append(f"{self.files} files, {size}, {self.skipped_files} were there already")
+            lines += _requests_lines(self.requests) if self.stage == "copy" else []
         return lines
+
+
+def _requests_lines(requests: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """`requests: source 12 get; mirror 12 put, 1 list`; nothing where none were counted."""
+    sides = []
+    for side in SIDES:
+        counted = [f"{count} {verb}" for verb in VERBS if (count := requests.get(side, {}).get(verb, 0))]
+        if counted:
+            sides.append(f"{side} {', '.join(counted)}")
+    return [f"requests: {'; '.join(sides)}"] if sides else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +207,7 @@ class MirrorResult:
             "snapshot_id": _id(self.snapshot_id),
             "requests": requests,
             "seconds": seconds,
+            "copied_bytes_per_s": None if not seconds["copy"] else int(self.copied_bytes / seconds["copy"]),
             "left_out": list(self.left_out),
         }
 
@@ -175,7 +217,8 @@ class MirrorResult:
         stages = ", ".join(f"{name} {spent:.1f}" for name, spent in self.seconds.items() if name != "total")
         lines = [
             f"{self.table}: published v{self.version} (snapshot {self.snapshot_id}) in lane {self.lane}",
-            f"copied {self.copied_files} files, {human_bytes(self.copied_bytes)}; "
+            f"copied {self.copied_files} files, {human_bytes(self.copied_bytes)}"
+            f"{_at_rate(self.copied_bytes, self.seconds.get('copy', 0.0))}; "
             f"{self.skipped_files} were there already",
             f"rewrote {self.rewritten.manifests} manifests, {self.rewritten.manifest_lists} manifest lists, "
             f"{self.rewritten.delete_files} delete files",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakemirror.errors import PermanentError
 from lakemirror.formats.iceberg import metadata_json, metadata_shape
-from lakemirror.formats.iceberg.manifest_list import MirroredManifest
+from lakemirror.formats.iceberg.manifest_list import MirroredManifest, Seen
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import Rewritten
 from lakemirror.replicate import control
@@ -76,10 +76,11 @@ def assemble(
         row["source"]: MirroredManifest(row["target"], row["target_length"]) for row in index.manifests.to_pylist()
     }
     lists = []
+    seen = Seen[tuple[bytes, bytes]]()
     for _, list_uri in change.new_lists:
         target = change.paths.map(list_uri)
         check_key(target)
-        stored = rewrite_list(source, mirror, list_uri, target, mirrored)
+        stored = rewrite_list(source, mirror, list_uri, target, mirrored, seen)
         lists.append((target, stored.size_bytes, stored.crc32c))
     metadata = read_metadata(source, change.source_metadata_location)
     document = metadata_json.for_mirror(

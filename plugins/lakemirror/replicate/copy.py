@@ -1,111 +1,175 @@
-"""Copy: segments of files from source to mirror, checksummed on the way, each file once.
+"""Copy: segments of the plan, on one event loop for each task, each file once, written down as it is done.
 
-A file is copied by a create-only put while its CRC32C is computed; a name alone proves nothing, so an object that is
-there already is adopted only if size and checksum fit, and is a stop if they do not. What was done is written to the
-ledger every few files, so that a killed run goes on where it was.
+A row of work is a segment of whole files, a range of a file that several tasks share, or the finishing of such a file.
+What was done is in the ledger, so a killed run goes on where it was; what lies under a key without being in the ledger
+is adopted only if size and checksum fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.copying.bins import Range
+from lakemirror.copying.copier import Copier
+from lakemirror.copying.crew import Job, run_loop, work_off
+from lakemirror.copying.model import CopyItem
+from lakemirror.copying.ports import Opened, opened
+from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, segments
+from lakemirror.replicate.ledger import LEDGER, Item, LedgerWriter, ledger_folder, read_ledger, row_of
 from lakemirror.replicate.plan import ITEM
+from lakemirror.replicate.split import SplitFile
 from lakemirror.replicate.stage import Counted, StageContext
-from lakemirror.storage.checksum import checksum_of
-from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
+from lakemirror.storage.port import ObjectStore
 
-LEDGER = pa.schema(
+WORK = pa.schema(
     [
-        pa.field("source", pa.string()),
-        pa.field("target", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("kind", pa.string()),
-        pa.field("crc32c", pa.uint32()),
-        pa.field("e_tag", pa.string()),
-        pa.field("adopted", pa.bool_()),
+        pa.field("uri", pa.string()),
+        pa.field("step", pa.string()),  # files: a segment's · range: of a split file · finish: a split file
+        pa.field("first_part", pa.int64()),
+        pa.field("parts", pa.int64()),
+        pa.field("part_bytes", pa.int64()),
     ]
 )
-# what is asked of a ledger again, whether files were copied or rewritten
-DONE = pa.schema([LEDGER.field("target"), LEDGER.field("size"), pa.field("crc32c", pa.int64())])
 COPIED = pa.schema(
     [
         pa.field("uri", pa.string()),
         pa.field("files", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("skipped", pa.int64()),
-        pa.field("requests", pa.string()),
+        pa.field("requests", pa.string()),  # by the stores of the context
+        pa.field("wire_requests", pa.string()),  # by the copier's own wires
     ]
 )
-ATTEMPTS = 3  # a stream that is cut cannot be resumed by the store's own retries: the file starts anew
-Item = dict[str, Any]
+
+
+@dataclass
+class _Work:
+    """A row of work under way, and what came of it."""
+
+    row: Item
+    stores: Counted
+    kinds: dict[str, str]
+    ledger: LedgerWriter
+    files: int = 0
+    bytes: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CopySegments:
-    """Segments of the plan → copied files and their ledger. `resumes`: an earlier try may have left files."""
+    """Rows of work → copied files and their ledger. `resumes`: an earlier try may have left files."""
 
     context: StageContext
     resumes: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield self._copy_segment(row["uri"])
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        if rows:
+            yield run_loop(self._run(rows))
 
-    def _copy_segment(self, uri: str) -> pa.RecordBatch:
-        stores = Counted(self.context)
-        items = read_items(stores.mirror, uri, self.context.paths)
-        folder = ledger_folder(self.context.ledger_uri, uri)
-        done = {row["target"] for row in read_ledger(stores.mirror, folder)} if self.resumes else set()
-        todo = [item for item in items if item["target"] not in done]
-        for item in items:
-            if item["target"] in done:
-                self._tell(item)
-        copied = adopted = weight = 0
-        for start in range(0, len(todo), self.context.ledger_flush_files):
-            part = todo[start : start + self.context.ledger_flush_files]
-            rows, failure = self._copy_all(stores, part)
-            if rows:
-                segments.write(stores.mirror, folder, "part", pa.Table.from_pylist(rows, LEDGER))
+    async def _run(self, rows: list[Item]) -> pa.RecordBatch:
+        works: list[_Work] = []
+        task = "+".join(f"{row['uri'].rsplit('/', 1)[-1]}:{row['first_part'] or 0}" for row in rows)[:1000]
+        async with opened(self.context.copying, task) as made:
+            settings = made.copier.settings
+            left_s = None if settings.deadline_at is None else max(0.0, settings.deadline_at - time.time())
+            try:
+                async with asyncio.timeout(left_s):
+                    failure = await work_off(self._jobs(made, rows, works), settings.concurrency)
+            except TimeoutError as err:
+                text = "the copy is not done when it should be (copy_deadline_seconds)"
+                failure = TransientError("copy", self.context.plan_uri, text, "run again: it goes on from here")
+                failure.__cause__ = err
+            if failure is None or isinstance(failure, LakemirrorError):
+                for work in works:
+                    await work.ledger.flush()
             if failure is not None:
                 raise failure
-            adopted += sum(row["adopted"] for row in rows)
-            copied += sum(not row["adopted"] for row in rows)
-            weight += sum(row["size"] for row in rows if not row["adopted"])
-        result = {"uri": uri, "files": copied, "bytes": weight, "skipped": len(done) + adopted}
-        return pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], COPIED)
+            await made.pace.leave(is_done=True)
+            return self._told(works, made)
 
-    def _copy_all(self, stores: Counted, items: list[Item]) -> tuple[list[Item], BaseException | None]:
-        """Copy side by side; what succeeded is told even if something failed, so that the ledger has it."""
-        rows: list[Item] = []
-        failure: BaseException | None = None
-        with ThreadPoolExecutor(max_workers=min(self.context.concurrency, len(items))) as pool:
-            futures = [pool.submit(self._copy_file, stores, item) for item in items]
-            for future in futures:
-                error = future.exception()
-                if error is None:
-                    rows.append(future.result())
-                elif failure is None or isinstance(error, PermanentError):
-                    failure = error
-        return rows, failure
+    async def _jobs(self, made: Opened, rows: list[Item], works: list[_Work]) -> AsyncIterator[Job]:
+        for row in rows:
+            stores = Counted(self.context)
+            folder = ledger_folder(self.context.ledger_uri, row["uri"])
+            ledger = LedgerWriter(stores.mirror, folder, LEDGER, self.context.ledger_flush_files)
+            items, done = await asyncio.to_thread(self._read, stores.mirror, row["uri"], folder)
+            work = _Work(row, stores, {item["target"]: item["kind"] for item in items}, ledger)
+            works.append(work)
+            files = [CopyItem(item["source"], item["target"], item["size"]) for item in items]
+            if row["step"] == "files":
+                for item in files:
+                    if item.target in done:
+                        work.skipped += 1
+                        self._tell(made, 1, item.size_bytes)
+                    else:
+                        yield partial(self._copy_file, made, work, item)
+            elif files[0].target not in done:
+                step = self._copy_range if row["step"] == "range" else self._finish
+                yield partial(step, made, work, files[0])
+            elif row["step"] == "finish":
+                work.skipped += 1
+                self._tell(made, 1, 0)
 
-    def _copy_file(self, stores: Counted, item: Item) -> Item:
-        row = copy_file(stores.source, stores.mirror, item, looks_first=self.resumes)
-        self._tell(item)
-        return row
+    def _read(self, store: ObjectStore, uri: str, folder: str) -> tuple[list[Item], set[str]]:
+        items = read_items(store, uri, self.context.paths)
+        return items, {row["target"] for row in read_ledger(store, folder)} if self.resumes else set()
 
-    def _tell(self, item: Item) -> None:
+    async def _copy_file(self, made: Opened, work: _Work, item: CopyItem) -> None:
+        copied = await made.copier.copy(item, looks_first=self.resumes)
+        work.files += not copied.adopted
+        work.bytes += 0 if copied.adopted else item.size_bytes
+        work.skipped += copied.adopted
+        self._tell(made, 1, item.size_bytes)
+        await work.ledger.add(row_of(copied, work.kinds[item.target]))
+
+    async def _copy_range(self, made: Opened, work: _Work, item: CopyItem) -> None:
+        chosen = Range(work.row["first_part"], work.row["parts"])
+        split = self._split(made.copier, work, item)
+        work.bytes += await split.copy_range(chosen, lambda size: self._tell(made, 0, size), looks_first=self.resumes)
+
+    async def _finish(self, made: Opened, work: _Work, item: CopyItem) -> None:
+        copied = await self._split(made.copier, work, item).finish()
+        work.files += not copied.adopted
+        work.skipped += copied.adopted
+        self._tell(made, 1, 0)
+        await work.ledger.add(row_of(copied, work.kinds[item.target]))
+
+    def _split(self, copier: Copier, work: _Work, item: CopyItem) -> SplitFile:
+        folder = ranges_folder(self.context.ledger_uri, work.row["uri"])
+        return SplitFile(copier, work.stores.mirror, folder, item, work.row["part_bytes"])
+
+    def _tell(self, made: Opened, files: int, size_bytes: int) -> None:
+        made.pace.tell(files, size_bytes)
         if self.context.on_file is not None:
-            self.context.on_file(item["size"])
+            self.context.on_file(files, size_bytes)
+
+    def _told(self, works: list[_Work], made: Opened) -> pa.RecordBatch:
+        counts = made.counts.take()
+        rows = []
+        for work in works:
+            rows.append(
+                {
+                    "uri": work.row["uri"],
+                    "files": work.files,
+                    "bytes": work.bytes,
+                    "skipped": work.skipped,
+                    "requests": work.stores.requests,
+                    "wire_requests": json.dumps(counts),
+                }
+            )
+            counts = {}
+        return pa.RecordBatch.from_pylist(rows, COPIED)
 
 
 def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:
@@ -117,85 +181,17 @@ def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:
     return items
 
 
-def copy_file(source: ObjectStore, mirror: ObjectStore, item: Item, *, looks_first: bool = False) -> Item:
-    """Copy one file and tell the ledger's row for it; the mirror has it whole afterwards, or an error is raised."""
-    if looks_first and _is_there(mirror, item["target"]):
-        return _adopt(source, mirror, item)
-    for attempt in range(1, ATTEMPTS + 1):
-        with _vanishing(item["source"]):
-            chunks = source.stream(item["source"])
-        try:
-            written = mirror.put(item["target"], _exactly(chunks, item), Create())
-        except ConditionFailed:
-            return _adopt(source, mirror, item)
-        except TransientError:
-            if attempt == ATTEMPTS:
-                raise
-        else:
-            return {**item, "crc32c": written.crc32c, "e_tag": written.e_tag, "adopted": False}
-    raise AssertionError("the last attempt returns or raises")
+def ranges_folder(ledger_uri: str, segment_uri: str) -> str:
+    """Where the upload of a split file and its parts are written down: apart from the ledger of finished files."""
+    name = segment_uri.rsplit("/", 1)[-1].removesuffix(".parquet")
+    return f"{ledger_uri}/_ranges/{name}"
 
 
-@contextmanager
-def _vanishing(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except ObjectNotFound as err:
-        raise SourceVanishedError(
-            "copy", uri, "the source file is gone", "run again: it plans anew from the source's head"
-        ) from err
-
-
-def _exactly(chunks: Iterator[bytes], item: Item) -> Iterator[bytes]:
-    """Pass the bytes on; fail before the last one is accepted if they are not as many as the manifest says."""
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > item["size"]:
-            break
-        yield chunk
-    if size != item["size"]:
-        raise PermanentError(
-            "copy",
-            item["source"],
-            f"its size is not what its manifest says (want {item['size']}, got {size})",
-            "look at it",
-        )
-
-
-def _is_there(store: ObjectStore, uri: str) -> bool:
-    try:
-        store.head(uri)
-    except ObjectNotFound:
-        return False
-    return True
-
-
-def _adopt(source: ObjectStore, mirror: ObjectStore, item: Item) -> Item:
-    """Take what lies under the key already, if it is to the byte what the source holds."""
-    with _vanishing(item["source"]):
-        want = checksum_of(source, item["source"])
-    got = checksum_of(mirror, item["target"])
-    if (want.size_bytes, want.crc32c) != (got.size_bytes, got.crc32c) or want.size_bytes != item["size"]:
-        raise PermanentError(
-            "copy",
-            item["target"],
-            f"another object lies under this key (want {want.size_bytes} bytes with crc32c {want.crc32c:08x}, "
-            f"got {got.size_bytes} with {got.crc32c:08x})",
-            "find out who wrote it; move it away and run again",
-        )
-    return {**item, "crc32c": got.crc32c, "e_tag": mirror.head(item["target"]).e_tag, "adopted": True}
-
-
-def ledger_folder(ledger_uri: str, segment_uri: str) -> str:
-    return f"{ledger_uri}/{segment_uri.rsplit('/', 1)[-1].removesuffix('.parquet')}"
-
-
-def read_ledger(store: ObjectStore, folder: str) -> Iterator[Item]:
-    """What was done for one segment, by whichever try: target, size and CRC32C of each file."""
-    for info in store.list(folder):
-        if info.uri.endswith(".parquet"):
-            try:
-                yield from segments.read(store, info.uri, DONE, DONE.names).to_pylist()
-            except ObjectNotFound as err:
-                raise TransientError("read ledger", info.uri, "it was listed but is gone", "run again") from err
+def work_of(row: Any, step: str, part_bytes: int, chosen: Range | None = None) -> Item:
+    return {
+        "uri": row.uri,
+        "step": step,
+        "first_part": None if chosen is None else chosen.first_part,
+        "parts": None if chosen is None else chosen.parts,
+        "part_bytes": part_bytes,
+    }

@@ -206,6 +206,11 @@ def _source_name(location: str, target_snapshot_id: int | None) -> str:
     return location if target_snapshot_id is None else f"{location}{_SNAPSHOT}{target_snapshot_id}"
 
 
+def snapshot_asked_for(name: str) -> int | None:
+    """The snapshot that a state of the source was named with; None: its head."""
+    return _parse_source_name(name)[1]
+
+
 def _parse_source_name(name: str) -> tuple[str, int | None]:
     location, mark, snapshot_id = name.partition(_SNAPSHOT)
     if mark and _SNAPSHOT_ID.fullmatch(snapshot_id) is None:

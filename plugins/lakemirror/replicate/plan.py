@@ -7,12 +7,15 @@ bounded count and bytes. Nothing is planned by snapshot id, so an entry whose sn
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from operator import neg
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.copying.bins import pack
 from lakemirror.formats.iceberg import manifest
 from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
 from lakemirror.replicate import control, manifests, segments
@@ -62,7 +65,7 @@ BATCH_ROWS = 1 << 14
 SEGMENT = pa.schema(
     [
         pa.field("uri", pa.string()),
-        pa.field("role", pa.string()),  # copy: as it is · delete: rewrite · fact: known position deletes
+        pa.field("role", pa.string()),  # copy, split: as it is · delete: rewrite · fact: known position deletes
         pa.field("files", pa.int64()),
         pa.field("bytes", pa.int64()),
     ]
@@ -74,7 +77,7 @@ _FIELDS: dict[str, control.Check] = {
 }
 _SEGMENT_FIELDS: dict[str, control.Check] = {
     "uri": control.is_text,
-    "role": lambda role: role in ("copy", "delete", "fact"),
+    "role": lambda role: role in ("copy", "split", "delete", "fact"),
     "files": control.is_count,
     "bytes": control.is_count,
 }
@@ -176,9 +179,11 @@ class ReadEntries:
     context: StageContext
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from gathered(self._read(row["uri"], row["length"], row["entries"], row["is_source"]), BATCH_ROWS)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        parts = (
+            part for row in rows for part in self._read(row["uri"], row["length"], row["entries"], row["is_source"])
+        )
+        return gathered(parts, BATCH_ROWS)
 
     def _read(self, uri: str, length: int, entries: int | None, is_source: bool) -> Iterator[pa.RecordBatch]:
         paths = self.context.paths
@@ -257,21 +262,17 @@ class PackSegments:
         yield from self.write("fact", facts.rename_columns(FACT.names))
 
     def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Pack items, the largest first, into bins of bounded count and bytes."""
+        """Pack items into balanced bins of bounded count and bytes; a file that several tasks shall share is alone."""
         ordered = items.sort_by([("size", "descending"), ("target", "ascending")])
         sizes = ordered["size"].to_pylist()
-        start = 0
-        while start < len(sizes):
-            end, weight = start, 0
-            while (
-                end < len(sizes)
-                and end - start < self.context.bin_files
-                and (end == start or weight + sizes[end] <= self.context.bin_bytes)
-            ):
-                weight += sizes[end]
-                end += 1
-            uri = segments.write(self.context.mirror, self.context.plan_uri, role, ordered.slice(start, end - start))
-            yield pa.RecordBatch.from_pylist(
-                [{"uri": uri, "role": role, "files": end - start, "bytes": weight}], SEGMENT
-            )
-            start = end
+        split = bisect_left(sizes, -self.context.split_bytes, key=neg) if role == "copy" else 0
+        for position in range(split):
+            yield self._segment("split", ordered.slice(position, 1), sizes[position])
+        for chosen in pack(sizes[split:], self.context.bin_files, self.context.bin_bytes):
+            positions = [split + position for position in chosen]
+            yield self._segment(role, ordered.take(positions), sum(sizes[position] for position in positions))
+
+    def _segment(self, role: str, items: pa.Table, weight: int) -> pa.RecordBatch:
+        uri = segments.write(self.context.mirror, self.context.plan_uri, role, items)
+        row = {"uri": uri, "role": role, "files": items.num_rows, "bytes": weight}
+        return pa.RecordBatch.from_pylist([row], SEGMENT)

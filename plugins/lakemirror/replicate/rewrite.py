@@ -17,8 +17,9 @@ from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_li
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
-from lakemirror.replicate.copy import ledger_folder, read_items
+from lakemirror.replicate.copy import read_items
 from lakemirror.replicate.delete_facts import DeleteFacts
+from lakemirror.replicate.ledger import ledger_folder
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.stage import Counted, StageContext
 from lakemirror.storage.checksum import Tally
@@ -152,9 +153,10 @@ def rewrite_list(
     uri: str,
     target: str,
     manifests: Mapping[str, manifest_list.MirroredManifest],
+    seen: manifest_list.Seen[tuple[bytes, bytes]] | None = None,
 ) -> Stored:
-    """A manifest list, once all its manifests are in the mirror."""
-    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests)
+    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`."""
+    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests, seen)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 

@@ -15,13 +15,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.paths import PrefixMap
 from lakemirror.model.results import SIDES, VERBS
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-Progress = Callable[[str, int, int, int], None]  # stage, done, total, bytes done
+Progress = Callable[[str, int, int, int, int], None]  # stage, done, total, bytes done, bytes in all
 Report = Callable[[int, int], None]  # rows done, rows in all
 Requests = dict[str, dict[str, int]]
 
@@ -35,17 +36,22 @@ class StageContext:
     paths: PrefixMap
     plan_uri: str
     ledger_uri: str
-    concurrency: int
+    copying: CopyPorts
     bin_files: int
     bin_bytes: int
+    split_bytes: int
     ledger_flush_files: int
-    on_file: Callable[[int], None] | None = None  # told the size of each copied file; only within one process
+    on_file: Callable[[int, int], None] | None = None  # told files and bytes as they are copied; only in one process
 
 
 class Engine(Protocol):
     """Spreads stages over workers. Order of results is not promised; every row is worked on at least once."""
 
     name: str
+
+    @property
+    def driver(self) -> tuple[str, str] | None:
+        """Where this process may listen for workers, and the name by which they call it; None: they are in it."""
 
     def narrow(self, most: int) -> tuple[Engine, int]:
         """An engine that never works in more processes at once than the number beside it, which is `most` or less."""
@@ -70,6 +76,7 @@ class LocalEngine:
     """Threads of this process."""
 
     name = "task"
+    driver: tuple[str, str] | None = None
 
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads
@@ -130,5 +137,5 @@ def sum_requests(parts: Sequence[Mapping[str, Mapping[str, int]]]) -> Requests:
     return {side: {verb: sum(part.get(side, {}).get(verb, 0) for part in parts) for verb in VERBS} for side in SIDES}
 
 
-def requests_of(rows: pa.Table) -> Requests:
-    return sum_requests([json.loads(text) for text in rows["requests"].to_pylist()])
+def requests_of(rows: pa.Table, column: str = "requests") -> Requests:
+    return sum_requests([json.loads(text) for text in rows[column].to_pylist()])

@@ -70,28 +70,36 @@ class Step:
         """One row for each manifest of the old and the new version, and the lists that had to be read."""
         there = metadata_json.snapshots(self.metadata)
         known = {row["source"]: row for row in self.known.manifests.to_pylist()}
-        have = self.known.referenced
+        have: dict[int, list[str]] = {}
+        for path, row in known.items():
+            for snapshot_id in row["snapshots"]:
+                have.setdefault(snapshot_id, []).append(path)
         rows: dict[str, ManifestRow] = {}
         new_lists = []
+        seen = manifest_list.Seen[manifest_list.ManifestRef]()
         for snapshot_id in self.referenced():
             if snapshot_id in have:
-                for row in known.values():
-                    if snapshot_id in row["snapshots"]:
-                        rows.setdefault(row["source"], _reused(row))["snapshots"].append(snapshot_id)
+                for path in have[snapshot_id]:
+                    if path not in rows:
+                        rows[path] = _reused(known[path])
+                    rows[path]["snapshots"].append(snapshot_id)
                 continue
             list_path = there[snapshot_id]["manifest-list"]
             new_lists.append((snapshot_id, list_path))
-            for ref in self._read_list(source, there[snapshot_id]):
-                row = _reused(known[ref.path]) if ref.path in known else self._added(ref)
-                rows.setdefault(ref.path, row)["snapshots"].append(snapshot_id)
+            for ref in self._read_list(source, there[snapshot_id], seen):
+                if ref.path not in rows:
+                    rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref)
+                rows[ref.path]["snapshots"].append(snapshot_id)
         gone = [_reused(row, "removed") for source, row in known.items() if source not in rows]
         return [*rows.values(), *gone], tuple(new_lists)
 
-    def _read_list(self, source: ObjectStore, snapshot: Json) -> tuple[manifest_list.ManifestRef, ...]:
+    def _read_list(
+        self, source: ObjectStore, snapshot: Json, seen: manifest_list.Seen[manifest_list.ManifestRef]
+    ) -> tuple[manifest_list.ManifestRef, ...]:
         path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path)
+            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path, seen)
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
         if not found and metadata_json.has_files(snapshot):
@@ -110,7 +118,7 @@ class Step:
             "source": ref.path,
             "target": target,
             "source_length": ref.length,
-            "entries": ref.entries,
+            "entries": None if ref.entries is None else min(ref.entries, UNKNOWN_COUNT),
             "target_length": None,
             "crc32c": None,
             "has_deletes": ref.has_deletes,

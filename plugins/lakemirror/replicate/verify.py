@@ -17,7 +17,7 @@ from lakemirror.errors import PermanentError, VerificationError
 from lakemirror.replicate import index as indexes
 from lakemirror.replicate.assemble import Assembled
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.copy import Item, ledger_folder, read_ledger
+from lakemirror.replicate.ledger import Item, ledger_folder, read_ledger
 from lakemirror.replicate.plan import Plan
 from lakemirror.storage.checksum import checksum_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
@@ -48,7 +48,7 @@ def verify_l0(
     with ThreadPoolExecutor(max_workers=sampling.concurrency) as pool:
         budget = _Budget(sampling)
         again = f"delete {ledger_uri} and run again: what is missing is copied anew"
-        for role in ("delete", "copy"):
+        for role in ("delete", "copy", "split"):
             for files in _samples(store, plan, role, ledger_uri, sampling):
                 looked += _look(store, pool, budget, files, again)
         looked += _look(store, pool, budget, _new_manifests(store, change, assembled, sampling))

@@ -28,7 +28,10 @@ _ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.st
 _ENVELOPE_DDL = "payload binary, error string"
 _ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
 _IS_ERROR = f"kind = '{_ERROR_KIND}'"
-_MANIFESTS_PER_PART = 4
+_LENGTHS = ("length", "source_length")  # a column of this name says what each row weighs
+_TASK_BYTES = 1 << 24  # rows that weigh less share a task: to start one costs more than a small manifest
+_TASKS_PER_CORE = 4  # at least, so that all are busy to the end
+_PART_BYTES = 1 << 25  # of manifests: their entries are packed by one task, in its memory
 _MAX_PARTS = 1000
 _POLL_S = 0.5
 
@@ -41,6 +44,13 @@ class SparkEngine:
     def __init__(self, session: SparkSession, at_once: int | None = None) -> None:
         self._session = session
         self._at_once = at_once
+
+    @property
+    def driver(self) -> tuple[str, str] | None:
+        """Where this process may listen, and the name by which executors call it; as Spark's own driver does."""
+        conf = self._session.sparkContext.getConf()
+        host = conf.get("spark.driver.host")
+        return None if host is None else (conf.get("spark.driver.bindAddress") or host, host)
 
     def narrow(self, most: int) -> tuple[SparkEngine, int]:
         """Each task is a process, and no more tasks are made than may work at once, whatever the cluster grows to."""
@@ -65,7 +75,7 @@ class SparkEngine:
     ) -> pa.Table:
         if new.num_rows == 0:
             return out.empty_table()
-        parts = max(1, min(_MAX_PARTS, new.num_rows // _MANIFESTS_PER_PART + 1))
+        parts = min(_MAX_PARTS, 1 + (_weight(new) or 0) // _PART_BYTES)
         self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
         with ExitStack() as stack:
             with self._watched(new.num_rows, progress):
@@ -92,10 +102,18 @@ class SparkEngine:
         return entries.dropDuplicates(["target"])
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
-        """One Spark task for each row, or so many as may work at once; the rows travel with them, as Arrow bytes."""
-        count = rows.num_rows
-        tasks = count if self._at_once is None else min(count, self._at_once)
-        return self._session.range(0, count, 1, tasks).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
+        """One Spark task for each row, or for several light ones; the rows travel with them, as Arrow bytes."""
+        tasks = self._tasks(rows)
+        return self._session.range(0, rows.num_rows, 1, tasks).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
+
+    def _tasks(self, rows: pa.Table) -> int:
+        """No more than may work at once, if so many may only."""
+        tasks: int = rows.num_rows
+        weight = _weight(rows)
+        if weight is not None:
+            busy = self._session.sparkContext.defaultParallelism * _TASKS_PER_CORE
+            tasks = min(tasks, max(busy, 1 + weight // _TASK_BYTES))
+        return tasks if self._at_once is None else min(tasks, self._at_once)
 
     @contextmanager
     def _watched(self, total: int, progress: Report | None) -> Iterator[None]:
@@ -126,8 +144,14 @@ class SparkEngine:
 _KNOWN = ("target", "known_size", "known_lower", "known_upper")
 
 
+def _weight(rows: pa.Table) -> int | None:
+    """What the rows weigh together; None if they do not say."""
+    found = [name for name in _LENGTHS if name in rows.column_names]
+    return sum(rows[found[0]].to_pylist()) if found else None
+
+
 class _Sliced:
-    """Turns a task's row number into the row itself."""
+    """Turns a task's row numbers into the rows themselves, one at a time."""
 
     def __init__(self, stage: Stage, rows: bytes) -> None:
         self._stage, self._rows = stage, rows
@@ -208,7 +232,9 @@ def _raise_first(failures: list[LakemirrorError]) -> None:
 
 
 def _describe(err: LakemirrorError) -> str:
-    return json.dumps([type(err).__name__, *err.args])
+    """By the nearest class that `errors` has: a store's own kinds of error are families of these."""
+    known = next(kind.__name__ for kind in type(err).__mro__ if getattr(errors, kind.__name__, None) is kind)
+    return json.dumps([known, *err.args])
 
 
 def _revive(text: str) -> LakemirrorError:

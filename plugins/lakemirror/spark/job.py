@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.replicate.progress import LogLines
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
@@ -64,6 +66,11 @@ def parse_args(argv: Sequence[str] | None, description: str | None, *, needs_sou
     found = parser.parse_args(argv)
     source_name = found.source_name if needs_source else None
     return JobArgs(found.config, found.table, found.plan_uri, found.result_uri, source_name)
+
+
+def progress_lines(args: JobArgs) -> LogLines:
+    """How far the stage is, on standard output, which ends up in the log of whoever submitted the job."""
+    return LogLines(str(args.table), lambda line: print(line, flush=True), time.monotonic)  # noqa: T201
 
 
 def run_job(name: str, args: JobArgs, run: Run, load_app: Callable[[str], HasMirrorStore]) -> int:

@@ -30,6 +30,10 @@ class LazySparkEngine:
         self._session: SparkSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
+    @property
+    def driver(self) -> tuple[str, str] | None:
+        return SparkEngine(self._start()).driver
+
     def narrow(self, most: int) -> tuple[SparkEngine, int]:
         return SparkEngine(self._start()).narrow(most)
 

@@ -111,9 +111,7 @@ class Clients:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 
     def __repr__(self) -> str:
-        return ", ".join(
-            f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties) if _is_ours(name)
-        )
+        return ", ".join(f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties))
 
 
 def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3Store:
@@ -206,12 +204,8 @@ def _first(properties: Mapping[str, str], *names: str) -> str | None:
 
 
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Without those of a catalog, which are no business of a store and must not travel to executors with it."""
-    return {name: value for name, value in properties.items() if _is_ours(name)}
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(_STORAGE_PREFIXES)
+    """Those of stores alone: a catalog's are none of their business, and must not travel to executors with them."""
+    return {name: value for name, value in properties.items() if name.startswith(_STORAGE_PREFIXES)}
 
 
 def _shown(name: str, value: str) -> str:

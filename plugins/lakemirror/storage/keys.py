@@ -129,5 +129,5 @@ def _refused(op: str, uri: str, why: str) -> PermanentError:
 
 
 def _shown(uri: str) -> str:
-    """The URI as it is, or escaped if it would break a log line."""
-    return uri if uri.isprintable() else repr(uri)
+    """The URI as it is, or escaped if it would break a log line or not be seen at all."""
+    return uri if uri and uri.isprintable() else repr(uri)

@@ -86,8 +86,13 @@ class Wire(Protocol):
         """What the store says of an object that is there, its CRC32C included if it keeps one of the whole."""
         ...
 
-    async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
-        """Exactly these bytes, or an error; with `e_tag`, ConditionFailed if the object is no longer that one."""
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
+        """Exactly these bytes, or an error; with `e_tag`, ConditionFailed if the object is no longer that one.
+
+        With `size_bytes`, PermanentError if the whole object is not of that size; the same answer tells it.
+        """
         ...
 
     def stream(
@@ -171,6 +176,14 @@ def check_arrived(op: str, uri: str, want: int, got: int | None) -> None:
 def damaged(op: str, uri: str, want: int, got: int) -> TransientError:
     """The error of bytes that changed on their way."""
     return TransientError(op, uri, f"damaged on the way (want CRC32C {want:08x}, got {got:08x})", "send it again")
+
+
+def check_size(uri: str, want: int | None, got: int) -> None:
+    """PermanentError if the whole object is not of the size that the caller knows."""
+    if want is not None and want != got:
+        raise PermanentError(
+            "read", uri, f"its size is not what it should be (want {want}, got {got})", "find out who wrote it"
+        )
 
 
 def check_slice(uri: str, start: int, length: int) -> None:

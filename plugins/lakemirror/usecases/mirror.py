@@ -11,13 +11,16 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
+from lakemirror.copying.model import CopySettings
+from lakemirror.copying.pace import Rates
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.paths import is_below
 from lakemirror.model.results import Detected, MirrorResult, PlanResult, Rewritten, StageResult
@@ -27,16 +30,18 @@ from lakemirror.replicate import change as changes
 from lakemirror.replicate import control, pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again
+from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect, detect_again, snapshot_asked_for
 from lakemirror.replicate.history import HistoryBudget
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, sum_requests
+from lakemirror.replicate.transfer import copy_objects
 from lakemirror.replicate.verify import Sampling
 from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.dry_run import DryRunStore
 from lakemirror.storage.wrappers.limit import RateLimitedStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
+from lakemirror.usecases import replan
 from lakemirror.usecases.ports import Ports
 
 _RESULT: dict[str, control.Check] = {
@@ -49,9 +54,8 @@ _RESULT: dict[str, control.Check] = {
 }
 Clock = Callable[[], datetime]
 Timer = Callable[[], float]
-FILES_AT_ONCE = 16  # of one task; more threads than this only wait for each other
+THREADS = 8  # of planning and rewriting in this process
 LEAST_SHARE_BYTES_PER_S = 4_000_000  # of a limited line for one process; more processes than that would only wait
-LEAST_STREAM_BYTES_PER_S = 1_000_000  # of that for one file: a slower one might meet the end of its request
 CATALOG_METADATA_BYTES = {"blms": 1_000_000, "glue": 20_000_000}  # the largest metadata file that a catalog takes
 
 
@@ -80,7 +84,7 @@ class MirrorRun:
     def dry_plan(self, change: Change) -> PlanResult:
         """What the change would copy; reads the changed manifests and writes nothing."""
         context = self._context(change, mirror=DryRunStore(self._mirror))
-        plan = planning.make(change, context, LocalEngine(self._local_threads))
+        plan = planning.make(change, context, LocalEngine(THREADS))
         return self._plan_result(change, plan)
 
     def run(self, change: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
@@ -88,7 +92,7 @@ class MirrorRun:
 
         def spread(rows: int) -> tuple[StageContext, Engine]:
             if engine is None:
-                return self._context(change), LocalEngine(self._local_threads)
+                return self._context(change), LocalEngine(THREADS)
             return self._for_tasks(change, engine, rows)
 
         manifests = change.rows("added").num_rows
@@ -96,12 +100,14 @@ class MirrorRun:
             plan = pipeline.plan_diff(change, *spread(manifests), self.progress)
         with self._timed("copy"):
             started = self.layout.started(change.version)
-            copied = pipeline.copy_objects(plan, *spread(len(plan.of("copy"))), started, self.progress)
+            copied = copy_objects(plan, *spread(_copy_rows(plan)), started, self.progress)
         with self._timed("rewrite"):
             rows = max(manifests, len(plan.of("delete")))
             assembled = pipeline.rewrite_metadata(change, plan, *spread(rows), self.layout, self.progress)
         marker = self._publish(change, plan, assembled, full_verify=full_verify)
-        by_tasks = [] if engine is None else [plan.requests, copied.requests, assembled.requests]
+        by_tasks = [copied.wire_requests]
+        if engine is not None:
+            by_tasks = [plan.requests, copied.requests, assembled.requests]
         return MirrorResult(
             table=self.table,
             version=marker.version,
@@ -120,6 +126,10 @@ class MirrorRun:
     # The stages one by one, for tasks that share nothing but the bucket.
 
     def plan_stage(self, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
+        """What each stage answers names the plan that it leaves: another one, if a source file of this one is gone."""
+        return replan.plan(self, plan_uri, source_name, engine)
+
+    def plan_once(self, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
         """Works the change out anew and saves it only once planning has accepted it: a refusal leaves nothing."""
         with self._timed("plan"):
             change = detect_again(self.table, self.layout, self._sides, self._policy, source_name)
@@ -136,19 +146,30 @@ class MirrorRun:
             change.save(self._mirror, self.layout)
         result = StageResult(self.table, "plan", plan_uri, self.seconds["plan"], plan.files, plan.bytes, 0, Rewritten())
         self._keep(result, plan.requests)
-        return self._plan_result(change, plan)
+        return replace(self._plan_result(change, plan), plan_uri=plan_uri)
 
     def copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        return replan.stage(self, plan_uri, engine, (self._copy_stage,))
+
+    def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+        return replan.stage(self, plan_uri, engine, (self._copy_stage, self._rewrite_stage))
+
+    def target_of(self, plan_uri: str) -> int | None:
+        """The snapshot that somebody asked for by this plan; None: the head."""
+        change, _ = self._load(plan_uri)
+        return snapshot_asked_for(change.source_metadata_location)
+
+    def _copy_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("copy"):
             started = self.layout.started(change.version)
-            context, narrow = self._for_tasks(change, engine, len(plan.of("copy")))
-            copied = pipeline.copy_objects(plan, context, narrow, started, self.progress)
+            context, narrow = self._for_tasks(change, engine, _copy_rows(plan))
+            copied = copy_objects(plan, context, narrow, started, self.progress)
         spent = self.seconds["copy"]
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)
         return self._keep(result, copied.requests)
 
-    def rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
+    def _rewrite_stage(self, plan_uri: str, engine: Engine) -> StageResult:
         change, plan = self._load(plan_uri)
         with self._timed("rewrite"):
             rows = max(change.rows("added").num_rows, len(plan.of("delete")))
@@ -291,42 +312,58 @@ class MirrorRun:
             CATALOG_METADATA_BYTES.get(self.ports.config.mirror.catalog.type),
         )
 
-    @property
-    def _local_threads(self) -> int:
-        """So many parts side by side that the files of all of them together stay within max_concurrency."""
-        return max(1, self._streams(self._rate) // FILES_AT_ONCE)
-
     def _context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
-        return self._stage_context(change, self._source_once, mirror or self._mirror, self._rate)
+        return self._stage_context(change, self._source_once, mirror or self._mirror, 1)
 
     def _for_tasks(self, change: Change, engine: Engine, rows: int) -> tuple[StageContext, Engine]:
-        """For tasks in other processes: where there is a limit, no more of them at once than can share it."""
+        """For tasks in other processes: no more at once than may have requests in flight, or can share the line."""
         source, rate = self.ports.source_store, self._rate
+        if rows == 0:
+            return self._stage_context(change, source, self.ports.mirror_store, 1), engine
+        most = max(1, min(rows, self.knobs.max_concurrency))
         if rate is not None:
-            engine, processes = engine.narrow(max(1, min(rows, int(rate // LEAST_SHARE_BYTES_PER_S))))
-            rate /= processes
-            source = RateLimitedStore(source, bytes_per_s=rate, burst_s=0.0)
-        return self._stage_context(change, source, self.ports.mirror_store, rate), engine
+            most = max(1, min(most, int(rate // LEAST_SHARE_BYTES_PER_S)))
+        narrow, processes = engine.narrow(most)
+        is_bound = processes == most < rows or rate is not None or self.knobs.requests_limit_per_s is not None
+        if rate is not None:
+            source = RateLimitedStore(source, bytes_per_s=rate / processes, burst_s=0.0)
+        context = self._stage_context(change, source, self.ports.mirror_store, processes)
+        return context, narrow if is_bound else engine
 
-    def _stage_context(
-        self, change: Change, source: ObjectStore, mirror: ObjectStore, rate: float | None
-    ) -> StageContext:
+    def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int) -> StageContext:
         return StageContext(
             source=source,
             mirror=mirror,
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            concurrency=min(self._streams(rate), FILES_AT_ONCE),
+            copying=self._copy_ports(processes),
             bin_files=self.knobs.bin_files,
             bin_bytes=self.knobs.bin_bytes,
+            split_bytes=self.knobs.copy_split_bytes,
             ledger_flush_files=self.knobs.ledger_flush_files,
         )
 
-    def _streams(self, rate: float | None) -> int:
-        """Files at once; not so many that a stream of a slow line would take for ever."""
-        most = self.knobs.max_concurrency
-        return most if rate is None else max(1, min(most, int(rate // LEAST_STREAM_BYTES_PER_S)))
+    def _copy_ports(self, processes: int) -> CopyPorts:
+        knobs = self.knobs
+        seconds = knobs.copy_deadline_seconds
+        settings = CopySettings(
+            concurrency=max(1, knobs.max_concurrency // processes),
+            memory_bytes=knobs.copy_memory_bytes,
+            part_bytes=knobs.copy_part_bytes,
+            attempts=knobs.copy_attempts,
+            retry_budget=knobs.copy_retry_budget,
+            object_deadline_s=float(knobs.object_deadline_seconds),
+            deadline_at=None if seconds is None else self.now().timestamp() + seconds,
+        )
+        return CopyPorts(
+            self.ports.source_wire,
+            self.ports.mirror_wire,
+            settings,
+            Rates(self._rate, knobs.requests_limit_per_s),
+            processes,
+            is_one_store=self.ports.is_one_store,
+        )
 
     @property
     def _rate(self) -> float | None:
@@ -361,3 +398,7 @@ class MirrorRun:
             yield
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + self.timer() - start
+
+
+def _copy_rows(plan: Plan) -> int:
+    return len(plan.of("copy")) + len(plan.of("split"))

@@ -5,7 +5,7 @@ Each side has its own store with its own credentials. A follower has no source a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from lakemirror.config.connect import Sides, connect
 from lakemirror.config.connections import ResolveConnection, environment_connection
 from lakemirror.config.models import Config
 from lakemirror.config.sections import SourceConfig
+from lakemirror.copying.model import OpenWire, wire_to
 from lakemirror.errors import UsageError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import is_relative
@@ -26,15 +27,22 @@ from lakemirror.storage.probe import ProbedAbilities
 from lakemirror.storage.wrappers.retry import RetryingStore
 
 WrapStore = Callable[[str, ObjectStore], ObjectStore]
+WrapWire = Callable[[str, OpenWire], OpenWire]
+# what tells whether two sides are one store under one account, which may then copy by itself
+_ONE_STORE = ("s3.endpoint", "s3.region", "s3.access-key-id", "client.region", "client.access-key-id", "gcs.project-id")
 
 
 def as_it_is(side: str, store: ObjectStore) -> ObjectStore:
     return store
 
 
+def wire_as_it_is(side: str, wire: OpenWire) -> OpenWire:
+    return wire
+
+
 @dataclass
 class Ports:
-    """Stores and catalogs of both sides; `wrap_store` lets a test stand between the library and a store.
+    """Stores and catalogs of both sides; `wrap_store` and `wrap_wire` let a test stand between them and the library.
 
     `connections` is asked once, for all connections that the configuration names, by the first port that opens.
     """
@@ -42,10 +50,27 @@ class Ports:
     config: Config
     wrap_store: WrapStore = field(default=as_it_is)
     connections: ResolveConnection = field(default=environment_connection)
+    wrap_wire: WrapWire = field(default=wire_as_it_is)
+
+    @cached_property
+    def source_wire(self) -> OpenWire:
+        return self.wrap_wire("source", wire_to(self.source_catalog.file_io()))
+
+    @cached_property
+    def mirror_wire(self) -> OpenWire:
+        return self.wrap_wire("mirror", wire_to(self.mirror_catalog.file_io(), self.mirror_abilities))
+
+    @cached_property
+    def is_one_store(self) -> bool:
+        """Both sides are the same buckets' store by the same account; files of this machine do not count as one."""
+        sides = (self.source_catalog.file_io(), self.mirror_catalog.file_io())
+        theirs, ours = ({key: side.get(key) for key in _ONE_STORE} for side in sides)
+        is_told = ours["s3.access-key-id"] is not None or ours["client.access-key-id"] is not None
+        return theirs == ours and is_told and self.config.mirror.location.startswith("s3")
 
     @cached_property
     def source_store(self) -> ObjectStore:
-        return self._store("source", self._source.catalog.properties)
+        return self._store("source", self.source_catalog.file_io())
 
     @cached_property
     def source_catalog(self) -> SourceCatalog:
@@ -63,14 +88,14 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        store = ObstoreStore(self._sides.mirror.catalog.properties, abilities=self.mirror_abilities)
+        store = ObstoreStore(self.mirror_catalog.file_io(), abilities=self.mirror_abilities)
         return RetryingStore(self.wrap_store("mirror", store))
 
     @cached_property
     def mirror_abilities(self) -> ProbedAbilities:
         """What the mirror's store can do, found out by the first write; refused there if it cannot create only."""
         mirror = self._sides.mirror
-        return ProbedAbilities(mirror.catalog.properties, mirror.location, mirror.weaker_create)
+        return ProbedAbilities(self.mirror_catalog.file_io(), mirror.location, mirror.weaker_create)
 
     @cached_property
     def mirror_catalog(self) -> MirrorCatalog:
@@ -100,5 +125,5 @@ class Ports:
             )
         return source
 
-    def _store(self, side: str, properties: dict[str, str]) -> ObjectStore:
+    def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
         return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))

@@ -1,11 +1,12 @@
 """Lakemirror on a table of `tables`, in a process of its own: prints seconds by stage and the requests it made.
 
-    python -m tests.perf.rivals.ours FOLDER full|commit|plan task|spark [HEAP]
+    python -m tests.perf.rivals.ours FOLDER full|commit|N task|spark [HEAP]
 
 The stages are the library's own: detect, plan, rewrite, and the marker. No data file is copied, as the other does not
 copy either. `full` starts from an empty mirror and takes the version in which every snapshot has a tag, so that every
-list and every manifest is rewritten; `commit` takes the last commit after the mirror has the version before it; `plan`
-is the first plan alone. In the Spark lane the session is up before the clock starts.
+list and every manifest is rewritten; `commit` takes the last commit after the mirror has the version before it; a
+number is the first plan, and no more, of the version after so many commits. In the Spark lane the session is up before
+the clock starts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from pathlib import Path
 
 from lakemirror import bridge
 from lakemirror.config.knobs import Knobs
+from lakemirror.copying.model import CopySettings, WireTo
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import pipeline
@@ -34,7 +37,7 @@ from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.once import ReadOnceStore
-from lakemirror.usecases.mirror import FILES_AT_ONCE
+from lakemirror.usecases.mirror import THREADS
 from tests.perf.rivals.memory import Watch
 from tests.perf.rivals.tables import NAME, load
 
@@ -52,6 +55,9 @@ class Pointer:
 
     def tables(self) -> tuple[TableRef, ...]:
         return (TABLE,)
+
+    def file_io(self) -> Mapping[str, str]:
+        return {}
 
 
 @dataclass
@@ -107,9 +113,10 @@ class Run:
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            concurrency=FILES_AT_ONCE,
+            copying=CopyPorts(WireTo(()), WireTo(()), CopySettings()),
             bin_files=knobs.bin_files,
             bin_bytes=knobs.bin_bytes,
+            split_bytes=knobs.copy_split_bytes,
             ledger_flush_files=knobs.ledger_flush_files,
         )
 
@@ -132,13 +139,13 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
         if what == "commit":
             Run(made.before, layout, engine).whole()
         with Watch() as memory:
-            run = Run(made.after if what == "commit" else made.tagged if what == "full" else made.after, layout, engine)
-            if what == "plan":
+            if what.isdigit():
+                run = Run(made.version(int(what)), layout, engine)
                 _, plan = run.plan()
                 answer: dict[str, object] = {"seconds": sum(run.seconds.values()), "by_stage": run.seconds}
                 answer |= {"files": plan.files, "segments": len(plan.segments)}
             else:
-                answer = run.whole()
+                answer = Run(made.tagged if what == "full" else made.after, layout, engine).whole()
         print(json.dumps({**answer, "peak_mb": memory.peak_mb}))
     return 0
 
@@ -146,7 +153,7 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
 @contextmanager
 def _engine(lane: str, heap: str, scratch: Path) -> Iterator[Engine]:
     if lane == "task":
-        yield LocalEngine(max(1, Knobs().max_concurrency // FILES_AT_ONCE))
+        yield LocalEngine(THREADS)
         return
     from lakemirror.spark.engine import SparkEngine
     from tests.perf.rivals import session as sessions

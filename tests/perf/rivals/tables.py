@@ -47,7 +47,7 @@ for (int n = 0; n < commits; n++) {
     String name = Long.toHexString(chance.nextLong()) + Long.toHexString(chance.nextLong());
     append.appendFile(org.apache.iceberg.DataFiles.builder(table.spec())
         .withPath(table.location() + "/data/" + (f % 997) + "/" + n + "-" + f + "-" + name + "-00001.parquet")
-        .withFormat("parquet").withFileSizeInBytes(1 + chance.nextInt(1 << 28))
+        .withFormat("parquet").withFileSizeInBytes(1 + chance.nextInt(1 << 24))
         .withMetrics(pool[chance.nextInt(pool.length)]).build());
   }
   append.commit();
@@ -81,6 +81,11 @@ class Made:
     def lake(self) -> Lake:
         return Lake("big", Path(self.folder))
 
+    def version(self, commits: int) -> str:
+        """The metadata file after so many commits."""
+        (found,) = Path(self.folder).glob(f"warehouse/{NAME.replace('.', '/')}/metadata/{commits:05d}-*.metadata.json")
+        return f"file:{found}"
+
 
 def load(folder: Path) -> Made | None:
     """The table that an earlier run left in this folder, if it is whole."""
@@ -108,6 +113,7 @@ def make(folder: Path, commits: int, files_per_commit: int) -> Made:
         places.append(table.operations().current().metadataFileLocation())
     finally:
         session.stop()
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
     before, after, tagged = places
     made = Made(str(folder), commits, files_per_commit, before, after, tagged, time.monotonic() - start)
     (folder / "made.json").write_text(json.dumps(asdict(made)))
@@ -135,4 +141,4 @@ def _run(session: SparkSession, script: str, table: Any, numbers: dict[str, int]
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    make(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3]))

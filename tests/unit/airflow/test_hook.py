@@ -85,6 +85,23 @@ def test_airflows_logs_show_no_secret_of_a_connection(cloud: Connection) -> None
     assert [call.args for call in mask.call_args_list] == [("p%40ss-hush",), ("key-hush",), ("id:cred-hush",)]
 
 
+def test_airflows_logs_show_no_secret_inside_an_address() -> None:
+    """As it is written there, and as a driver may show it."""
+    extra = {
+        "uri": "postgresql://ada:p%40ss-hush@db/cat?sslmode=require",  # pragma: allowlist secret
+        "endpoint": "https://host/x?sig=sig-hush&y=1",
+        "region": "north-east",
+        "retries": 3,
+    }
+    known = Airflows(conn_id="c", extra=json.dumps(extra))
+    with (
+        patch("lakemirror.airflow.hook.mask_secret", autospec=True) as mask,
+        patch.object(BaseHook, "get_connection", autospec=True, return_value=known),
+    ):
+        LakemirrorHook().resolve("c")
+    assert [call.args for call in mask.call_args_list] == [("p%40ss-hush",), ("p@ss-hush",), ("sig-hush",)]
+
+
 @pytest.mark.parametrize(
     ("problem", "family", "message"),
     [

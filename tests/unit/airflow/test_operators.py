@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import ANY, MagicMock, patch
 
 import pytest
 from airflow.sdk import DAG
@@ -113,7 +113,7 @@ class TestDetect:
         app.mirror.return_value = PUBLISHED
         with pytest.raises(DownstreamTasksSkipped):
             _detect_task().execute(context)
-        app.detect.assert_called_once_with(ORDERS, target_snapshot_id=8830000000000000001)
+        app.detect.assert_called_once_with(ORDERS, target_snapshot_id=8830000000000000001, progress=ANY)
         assert app.mirror.call_args.kwargs["full_verify"] is True
 
     def test_a_misspelt_parameter_starts_nothing(self, app: MagicMock, context: Any) -> None:

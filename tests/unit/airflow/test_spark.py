@@ -102,7 +102,8 @@ def test_it_submits_the_job_with_the_library_and_all_it_needs_to_know(
     assert player.argument("--table") == "sales.orders"
     assert player.argument("--plan-uri") == f"file://{tmp_path}/_plan/p8"
     assert player.command[player.command.index("/jobs/copy_objects.py") + 1] == "--config"
-    assert answer == {"table": "sales.orders", "files": 3, "bytes": 1200, "skipped_files": 1, "seconds": 1.5}
+    counts = {"files": 3, "bytes": 1200, "skipped_files": 1, "seconds": 1.5}
+    assert answer == {"table": "sales.orders", "plan_uri": "file:///p", **counts}
     app.close.assert_called_once_with()
 
 
@@ -120,7 +121,7 @@ def test_the_report_is_in_the_task_log(
     _play(operator, app, context, _success(), fails=False)
     logged = capsys.readouterr().out
     assert "sales.orders: copy took 1.5 s" in logged
-    assert "3 files, 1.2 KB, 1 were there already" in logged
+    assert "3 files, 1.2 KB at 800 B/s, 1 were there already" in logged
 
 
 @pytest.mark.parametrize(

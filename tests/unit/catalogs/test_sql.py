@@ -192,10 +192,12 @@ def test_repr_shows_no_secret() -> None:
     assert repr(SqlCatalog("cloud", properties)) == "SqlCatalog('cloud')"
 
 
-def test_open_knows_sql_only(tmp_path: Path) -> None:
+def test_open_by_type(tmp_path: Path) -> None:
     config = CatalogConfig.model_validate({"name": "c", "type": "sql", "uri": f"sqlite:///{tmp_path}/m.db"})
-    assert open_mirror(config).head(T) is None
+    assert open_mirror(config).load(T) is None
     with pytest.raises(PermanentError):
         open_source(config).head(T)
-    with pytest.raises(UsageError, match="type rest is not in this version"):
-        open_source(CatalogConfig.model_validate({"name": "c", "type": "rest"}))
+    with pytest.raises(UsageError, match="type blms is not in this version"):
+        open_mirror(CatalogConfig.model_validate({"name": "c", "type": "blms"}))
+    with pytest.raises(UsageError, match="type dlf is not in this version"):
+        open_source(CatalogConfig.model_validate({"name": "c", "type": "dlf"}))

@@ -48,6 +48,7 @@ def mirror_json(table: str) -> dict[str, Any]:
             "publish": 0.0,
             "total": 2.346,
         },
+        "copied_bytes_per_s": 1_250_000,
         "marker": "file:///mirror/_ready/v8.ready.json",
         "left_out": [],
         "reason": None,

@@ -23,11 +23,20 @@ DEFAULTS = {
     "max_concurrency": 64,
     "rate_limit": 0.75,
     "peak_bandwidth_bytes_per_s": None,
+    "peak_requests_per_s": None,
     "small_change_files": 256,
     "small_change_bytes": 256_000_000,
     "bin_files": 1000,
     "bin_bytes": 1024**3,
     "ledger_flush_files": 64,
+    "copy_split_bytes": 512 * 1024**2,
+    "copy_part_bytes": 16 * 1024**2,
+    "copy_memory_bytes": 256_000_000,
+    "copy_attempts": 8,
+    "copy_retry_budget": 1000,
+    "object_deadline_seconds": 1800,
+    "copy_deadline_seconds": None,
+    "max_replans": 3,
     "p": 0.02,
     "k_min": 100,
     "k_max": 2000,
@@ -103,6 +112,8 @@ TAKE_EFFECT_NOW = {
     *("max_concurrency", "rate_limit", "peak_bandwidth_bytes_per_s", "small_change_files", "small_change_bytes"),
     *("bin_files", "bin_bytes", "ledger_flush_files", "p", "k_min", "k_max", "enable_L0_quick_publish", "mode"),
     *("on_source_rollback", "on_source_recreated", "priority", "history_versions", "history_age", "history_bytes"),
+    *("peak_requests_per_s", "copy_split_bytes", "copy_part_bytes", "copy_memory_bytes", "copy_attempts"),
+    *("copy_retry_budget", "object_deadline_seconds", "copy_deadline_seconds", "max_replans"),
 }
 
 
@@ -133,7 +144,7 @@ def test_every_knob_tells_what_it_is_for(model: type[BaseModel]) -> None:
 
 def test_live_knobs() -> None:
     live = {name for name, info in Knobs.model_fields.items() if (about := About.of(info)) and about.is_live}
-    assert live == {"max_concurrency", "rate_limit", "peak_bandwidth_bytes_per_s"}
+    assert live == {"max_concurrency", "rate_limit", "peak_bandwidth_bytes_per_s", "peak_requests_per_s"}
 
 
 def test_a_given_knob_wins_even_if_it_says_the_default() -> None:

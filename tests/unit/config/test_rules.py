@@ -19,6 +19,14 @@ from tests.unit.config.conftest import Files
             "defaults: {k_min: 60}\ntables:\n  - name: a.b\n    k_max: 50\n  - name: a.c",
             ["7: `tables[0]`: `k_min` (60) is larger than `k_max` (50); lower k_min or raise k_max"],
         ),
+        ("defaults: {copy_part_bytes: 100 MB, copy_memory_bytes: 200 MB}", []),
+        (
+            "defaults: {copy_part_bytes: 200 MB}",
+            [
+                "4: `defaults`: `copy_memory_bytes` (256000000) does not hold two parts of `copy_part_bytes` "
+                "(200000000); raise copy_memory_bytes or lower copy_part_bytes"
+            ],
+        ),
         ("defaults: {mode: B}", ["4: `defaults`: `mode: B` is not in this version; write mode: A"]),
         ("tables: [{name: a.b, mode: C}]", ["4: `tables[0]`: `mode: C` is not in this version; write mode: A"]),
         (

@@ -54,7 +54,7 @@ def test_a_task_log_is_readable(tmp_path: Path) -> None:
 
 
 def test_another_profile_is_refused_in_one_sentence() -> None:
-    command = [sys.executable, str(SCRIPT), "--profile", "services"]
+    command = [sys.executable, str(SCRIPT), "--profile", "nowhere"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "make demo: profile services is not in this version; PROFILE=embedded is\n"
+    assert ran.stderr == "make demo: no profile nowhere; there are embedded and services\n"

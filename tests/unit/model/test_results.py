@@ -15,6 +15,7 @@ from lakemirror.model.results import (
     Rewritten,
     StageResult,
     StatusResult,
+    describe_volume,
     human_bytes,
     iso,
 )
@@ -51,7 +52,7 @@ def test_mirror() -> None:
         skipped_files=1,
         rewritten=Rewritten(2, 1, 1),
         requests={"source": {"get": 9}},
-        seconds={"detect": 0.12345, "total": 2.0},
+        seconds={"detect": 0.12345, "copy": 0.5, "total": 2.0},
         marker="gs://m/v7.ready.json",
         left_out=("property x: it holds a source path",),
     )
@@ -69,21 +70,22 @@ def test_mirror() -> None:
         "seconds": {
             "detect": 0.123,
             "plan": 0.0,
-            "copy": 0.0,
+            "copy": 0.5,
             "rewrite": 0.0,
             "verify": 0.0,
             "publish": 0.0,
             "total": 2.0,
         },
+        "copied_bytes_per_s": 800,
         "marker": "gs://m/v7.ready.json",
         "left_out": ["property x: it holds a source path"],
         "reason": None,
     }
     assert made.report() == [
         "ns.t: published v7 (snapshot 12) in lane spark",
-        "copied 3 files, 400 B; 1 were there already",
+        "copied 3 files, 400 B at 800 B/s; 1 were there already",
         "rewrote 2 manifests, 1 manifest lists, 1 delete files",
-        "took 2.0 s (detect 0.1)",
+        "took 2.0 s (detect 0.1, copy 0.5)",
         "left out: property x: it holds a source path",
     ]
 
@@ -159,20 +161,20 @@ def test_status_is_behind(change: dict[str, Any], behind: bool) -> None:
 
 
 def test_stage() -> None:
-    made = StageResult(T, "copy", "gs://m/_plan/p", 1.5, 3, 400, 1)
+    made = StageResult(T, "copy", "gs://m/_plan/p", 2.0, 3, 400, 1, requests={"source": {"get": 3, "head": 0}})
     assert made.as_json() == {
         "table": "ns.t",
         "ok": True,
         "stage": "copy",
         "plan_uri": "gs://m/_plan/p",
-        "seconds": 1.5,
+        "seconds": 2.0,
         "files": 3,
         "bytes": 400,
         "skipped_files": 1,
         "rewritten": {"manifests": 0, "manifest_lists": 0, "delete_files": 0, "puffins": 0},
-        "requests": {},
+        "requests": {"source": {"get": 3, "head": 0}},
     }
-    assert made.report()[-1] == "3 files, 400 B, 1 were there already"
+    assert made.report()[1:] == ["3 files, 400 B at 200 B/s, 1 were there already", "requests: source 3 get"]
 
 
 @pytest.mark.parametrize(
@@ -200,3 +202,19 @@ def test_small_things() -> None:
         "3.0 TB",
     ]
     assert iso(None) is None
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "total", "text"),
+    [
+        (0, 3.0, 10, ""),
+        (5_000_000, 0.0, 0, "5.0 MB"),
+        (5_000_000, 2.0, 0, "5.0 MB, 2.5 MB/s"),
+        (5_000_000, 2.0, 15_000_000, "5.0 MB of 15.0 MB, 2.5 MB/s, 4 s left"),
+        (5_000_000, 2.0, 5_000_000, "5.0 MB of 5.0 MB, 2.5 MB/s"),
+        (1_000, 10.0, 100_000, "1.0 KB of 100.0 KB, 100 B/s, 16 min left"),
+        (1_000, 10.0, 1_000_000, "1.0 KB of 1.0 MB, 100 B/s, 2 h 46 min left"),
+    ],
+)
+def test_how_far_and_how_long(done: int, seconds: float, total: int, text: str) -> None:
+    assert describe_volume(done, seconds, total) == text

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakemirror.copying.model import CopySettings
+from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate.stage import StageContext
+from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectStore
+from tests.wires import wire_over
 
 
 @dataclass
@@ -21,6 +25,7 @@ class Bench:
 
     store: ObjectStore
     folder: str
+    memory: MemoryBuckets = field(default_factory=MemoryBuckets)
 
     @property
     def layout(self) -> TableLayout:
@@ -36,6 +41,14 @@ class Bench:
     def target(self, name: str) -> str:
         return f"{self.folder}/mirror/{name}"
 
+    def copying(self, source: ObjectStore | None = None, mirror: ObjectStore | None = None, **bounds: Any) -> CopyPorts:
+        """Wires over these stores, or this bench's own; uploads are shared between them."""
+        return CopyPorts(
+            lambda: wire_over(source or self.store, self.memory),
+            lambda: wire_over(mirror or self.store, self.memory),
+            CopySettings(**{"concurrency": 4, **bounds}),
+        )
+
     def context(self, **changes: Any) -> StageContext:
         made = StageContext(
             source=self.store,
@@ -43,9 +56,10 @@ class Bench:
             paths=self.paths,
             plan_uri=self.layout.plan("p"),
             ledger_uri=self.layout.ledger("p"),
-            concurrency=4,
+            copying=self.copying(),
             bin_files=1000,
             bin_bytes=1 << 30,
+            split_bytes=1 << 40,
             ledger_flush_files=2,
         )
         return replace(made, **changes)

@@ -140,7 +140,7 @@ def test_a_change_that_reads_elsewhere(field: str, uri: str) -> None:
         lake.run()
     except LakemirrorError:
         assert lake.mirror_catalog.moves == []
-    assert uri not in {asked for _, asked in (*lake.source.calls, *lake.mirror.calls) if asked and uri}
+    assert uri not in {asked for _, asked in (*lake.source.calls, *lake.mirror.calls)}
 
 
 @pytest.mark.parametrize("name", ["metadata_uri", "index_uri", "manifest_list_uri", "lists"])

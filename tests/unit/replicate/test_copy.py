@@ -1,101 +1,29 @@
-"""Copying: each file once, its checksum on the way, and nothing taken for copied by its name."""
+"""The copy stage: segments and ranges of large files, each written down, and nothing copied twice."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import google_crc32c
 import pyarrow as pa
 import pytest
 
-from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.replicate import segments
-from lakemirror.replicate.copy import CopySegments, copy_file, ledger_folder, read_ledger
-from lakemirror.replicate.plan import ITEM, SEGMENT
+from lakemirror.replicate.copy import WORK, CopySegments
+from lakemirror.replicate.ledger import ledger_folder, read_ledger
+from lakemirror.replicate.plan import ITEM
 from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
-from lakemirror.storage.wrappers.fault import Action, Fault, FaultyStore
 from tests.unit.replicate.conftest import Bench
 
 BODY = b"some bytes"
 CRC = google_crc32c.value(BODY)
 
 
-def item(bench: Bench, name: str = "a ü=%+,.parquet", size: int = len(BODY)) -> dict[str, Any]:
+def item(bench: Bench, name: str, size: int = len(BODY)) -> dict[str, Any]:
     return {"source": bench.source(name), "target": bench.target(name), "size": size, "kind": "data"}
-
-
-def test_copies_and_tells_the_checksum(bench: Bench) -> None:
-    bench.store.put(bench.source("a ü=%+,.parquet"), BODY)
-    row = copy_file(bench.store, bench.store, item(bench))
-    assert row == {**item(bench), "crc32c": CRC, "e_tag": row["e_tag"], "adopted": False}
-    assert bench.store.get(bench.target("a ü=%+,.parquet")).data == BODY
-
-
-def test_an_empty_file_is_a_file(bench: Bench) -> None:
-    bench.store.put(bench.source("empty"), b"")
-    assert copy_file(bench.store, bench.store, item(bench, "empty", 0))["crc32c"] == 0
-    assert bench.objects() == {"empty": b""}
-
-
-@pytest.mark.parametrize("looks_first", [False, True])
-def test_adopts_what_is_there_only_with_size_and_checksum(bench: Bench, looks_first: bool) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    bench.store.put(bench.target("f"), BODY)
-    row = copy_file(bench.store, bench.store, item(bench, "f"), looks_first=looks_first)
-    assert (row["crc32c"], row["adopted"]) == (CRC, True)
-
-
-@pytest.mark.parametrize("looks_first", [False, True])
-@pytest.mark.parametrize("foreign", [b"other byte", b"short", b""])
-def test_a_foreign_object_under_the_key_is_a_stop_naming_both(bench: Bench, looks_first: bool, foreign: bytes) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    bench.store.put(bench.target("f"), foreign)
-    with pytest.raises(PermanentError, match="another object lies under this key") as caught:
-        copy_file(bench.store, bench.store, item(bench, "f"), looks_first=looks_first)
-    assert f"want {len(BODY)} bytes with crc32c {CRC:08x}" in caught.value.message
-    assert f"got {len(foreign)} with {google_crc32c.value(foreign):08x}" in caught.value.message
-    assert bench.store.get(bench.target("f")).data == foreign
-
-
-@pytest.mark.parametrize("size", [0, len(BODY) - 1, len(BODY) + 1])
-def test_a_size_that_is_not_the_manifests_is_a_stop_and_writes_nothing(bench: Bench, size: int) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    with pytest.raises(PermanentError, match=rf"want {size}, got") as caught:
-        copy_file(bench.store, bench.store, item(bench, "f", size))
-    assert caught.value.subject == bench.source("f")
-    assert bench.objects() == {}
-
-
-@pytest.mark.parametrize("looks_first", [False, True])
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_source_file_that_is_gone_is_transient(bench: Bench, looks_first: bool, is_there: bool) -> None:
-    if is_there:
-        bench.store.put(bench.target("f"), BODY)
-    with pytest.raises(SourceVanishedError) as caught:
-        copy_file(bench.store, bench.store, item(bench, "f"), looks_first=looks_first)
-    assert (caught.value.kind, caught.value.subject) == ("transient", bench.source("f"))
-
-
-def test_a_stream_that_breaks_is_tried_again(bench: Bench) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    source = FaultyStore(bench.store, [Fault("stream", Action.CUT)])
-    assert copy_file(source, bench.store, item(bench, "f"))["crc32c"] == CRC
-    assert source.met
-
-
-def test_a_stream_that_always_breaks_is_transient_and_writes_nothing(bench: Bench) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    source = FaultyStore(bench.store, [Fault("stream", Action.CUT, nth=n) for n in range(1, 20)])
-    with pytest.raises(TransientError):
-        copy_file(source, bench.store, item(bench, "f"))
-    assert bench.objects() == {}
-
-
-def test_a_put_that_took_effect_but_failed_is_adopted(bench: Bench) -> None:
-    bench.store.put(bench.source("f"), BODY)
-    mirror = FaultyStore(bench.store, [Fault("put", Action.FAIL_AFTER)])
-    assert copy_file(bench.store, mirror, item(bench, "f"))["crc32c"] == CRC
 
 
 def planned(bench: Bench, names: list[str]) -> pa.RecordBatch:
@@ -103,12 +31,12 @@ def planned(bench: Bench, names: list[str]) -> pa.RecordBatch:
         bench.store.put(bench.source(name), BODY, Overwrite())
     table = pa.Table.from_pylist([item(bench, name) for name in names], ITEM)
     uri = segments.write(bench.store, bench.layout.plan("p"), "copy", table)
-    row = {"uri": uri, "role": "copy", "files": len(names), "bytes": len(BODY) * len(names)}
-    return pa.RecordBatch.from_pylist([row], SEGMENT)
+    return pa.RecordBatch.from_pylist([{"uri": uri, "step": "files", "part_bytes": 1 << 24}], WORK)
 
 
-def ran(bench: Bench, batch: pa.RecordBatch, *, resumes: bool, **stores: ObjectStore) -> dict[str, Any]:
-    (result,) = CopySegments(bench.context(**stores), resumes)(iter([batch]))
+def ran(bench: Bench, batch: pa.RecordBatch, *, resumes: bool, source: ObjectStore | None = None) -> dict[str, Any]:
+    context = bench.context(copying=bench.copying(source))
+    (result,) = CopySegments(context, resumes)(iter([batch]))
     row: dict[str, Any] = result.to_pylist()[0]
     return {key: row[key] for key in ("files", "bytes", "skipped")}
 
@@ -137,9 +65,13 @@ def test_what_succeeded_before_a_failure_is_in_the_ledger(bench: Bench) -> None:
     bench.store.delete([bench.source("b")])
     with pytest.raises(SourceVanishedError):
         ran(bench, batch, resumes=False)
-    assert ledger(bench, batch) == ["a"]
+    assert "b" not in (done := ledger(bench, batch))
     bench.store.put(bench.source("b"), BODY)
-    assert ran(bench, batch, resumes=True) == {"files": 3, "bytes": 30, "skipped": 1}
+    assert ran(bench, batch, resumes=True) == {
+        "files": 4 - len(done),
+        "bytes": 40 - 10 * len(done),
+        "skipped": len(done),
+    }
 
 
 def test_a_permanent_failure_is_told_rather_than_a_transient_one(bench: Bench) -> None:
@@ -148,6 +80,16 @@ def test_a_permanent_failure_is_told_rather_than_a_transient_one(bench: Bench) -
     bench.store.put(bench.source("b"), b"another size", Overwrite())
     with pytest.raises(PermanentError, match="its size is not what its manifest says"):
         ran(bench, batch, resumes=False)
+
+
+def test_requests_are_told_by_store_and_verb(bench: Bench) -> None:
+    batch = planned(bench, ["a", "b", "c"])
+    (result,) = CopySegments(bench.context(), resumes=False)(iter([batch]))
+    told = json.loads(result.to_pylist()[0]["wire_requests"])
+    assert {side: {verb: count for verb, count in verbs.items() if count} for side, verbs in told.items()} == {
+        "source": {"get": 3},
+        "mirror": {"put": 3},
+    }
 
 
 def test_files_that_were_copied_but_not_written_down_are_adopted(bench: Bench) -> None:

@@ -42,8 +42,10 @@ def test_it_runs_its_stage_and_nothing_else(module: ModuleType, app: MagicMock) 
     name = module.__name__.rpartition(".")[2]
     stage = getattr(app, name)
     assert module.run(session, args_of(name)) is stage.return_value
-    (table, plan_uri, *source, engine), _ = stage.call_args
-    assert (table, plan_uri, source) == (ARGS.table, ARGS.plan_uri, [SOURCE_NAME] if name == "plan_diff" else [])
+    (table, plan_uri, *rest), _ = stage.call_args
+    source, engine, told = (rest[0], rest[1], None) if name == "plan_diff" else (None, *rest)
+    assert (table, plan_uri, source) == (ARGS.table, ARGS.plan_uri, SOURCE_NAME if name == "plan_diff" else None)
+    assert (told is None) == (name == "plan_diff")
     assert isinstance(engine, SparkEngine)
     assert [call[0] for call in app.mock_calls if call[0] != "close"] == [name]
     session.stop.assert_not_called()

@@ -62,7 +62,7 @@ def test_what_a_store_cannot_hold_is_refused_by_name(uri: str, why: str) -> None
     with pytest.raises(PermanentError) as raised:
         check_key(uri, "put")
     assert raised.value.op == "put"
-    assert raised.value.subject == (uri if uri.isprintable() else repr(uri))
+    assert raised.value.subject == (uri if uri and uri.isprintable() else repr(uri))
     assert why in raised.value.message
     assert raised.value.hint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import yaml
 
 from lakemirror.app import App
+from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.cli.main import run
 from lakemirror.config.connections import Connection
 from lakemirror.config.loader import load_config
+from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import UsageError
 from lakemirror.usecases import ports as module
 from lakemirror.usecases.ports import Ports
@@ -68,15 +71,20 @@ def test_ports_ask_when_they_open_and_once(lake: Lake, airflow: Airflow) -> None
     assert airflow.asked == []
     assert ports.source_catalog.head(ORDERS) is not None
     assert (ports.mirror_store, ports.source_store, ports.roots) is not None
-    assert ports.mirror_catalog.head(ORDERS) is None
+    assert ports.mirror_catalog.load(ORDERS) is None
     assert airflow.asked == ["mirror", "source"]
 
 
 def test_ids_do_not_reach_stores_and_catalogs(lake: Lake, airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[set[str]] = []
+
+    def opened(catalog: CatalogConfig) -> SqlCatalog:
+        given.append(set(catalog.properties))
+        return SqlCatalog(catalog.name, catalog.properties, may_be_new=True)
+
     for name in ("open_source", "open_mirror"):
-        monkeypatch.setattr(module, name, lambda catalog: given.append(set(catalog.properties)))
-    monkeypatch.setattr(module, "ObstoreStore", lambda properties: given.append(set(properties)))
+        monkeypatch.setattr(module, name, opened)
+    monkeypatch.setattr(module, "ObstoreStore", lambda properties, **_: given.append(set(properties)))
     ports = Ports(load_config(lake.config_path, env={}), connections=airflow)
     assert (ports.source_catalog, ports.mirror_catalog, ports.source_store, ports.mirror_store) is not None
     assert given == [{"uri", "warehouse", "s3.secret-access-key"}] * 4
@@ -114,4 +122,10 @@ def test_what_failed_once_is_asked_again(lake: Lake, airflow: Airflow) -> None:
     with pytest.raises(UsageError, match="use connection mirror: conn_type '' makes no address of a SQL catalog"):
         _ = ports.mirror_store
     airflow.known["mirror"] = mirror
-    assert ports.mirror_catalog.head(ORDERS) is None
+    assert ports.mirror_catalog.load(ORDERS) is None
+
+
+def test_wires_travel_without_a_catalogs_secrets(lake: Lake) -> None:
+    ports = Ports(load_config(str(lake.config_path)))
+    for wire in (ports.source_wire, ports.mirror_wire):
+        assert b"sqlite" not in pickle.dumps(wire)

@@ -1,3 +1,5 @@
+import com.fasterxml.jackson.core.type.TypeReference;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
@@ -9,7 +11,6 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Base64;
 import java.util.EnumSet;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
@@ -18,6 +19,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.CatalogUtil;
 import org.apache.iceberg.catalog.Catalog;
+import org.apache.iceberg.catalog.SupportsNamespaces;
 import org.apache.iceberg.rest.RESTCatalogAdapter;
 import org.apache.iceberg.rest.RESTCatalogServlet;
 import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
@@ -28,8 +30,8 @@ import org.eclipse.jetty.server.ServerConnector;
 /**
  * Iceberg's own REST servlet over JdbcCatalog, on the loopback address, with authentication and /healthz.
  *
- * <p>Environment: CATALOG_FOO__BAR_BAZ=v is the catalog property foo-bar.baz=v. REST_PORT is where to listen. REST_TOKEN
- * is a bearer token that is always let in; REST_CREDENTIAL (client_id:client_secret) is exchanged for tokens at
+ * <p>Environment: REST_CATALOG holds the catalog's properties as a JSON object. REST_PORT is where to listen. REST_TOKEN is
+ * a bearer token that is always let in; REST_CREDENTIAL (client_id:client_secret) is exchanged for tokens at
  * /v1/oauth/tokens, which live REST_TOKEN_SECONDS and end with the process. With neither, everybody is let in.
  */
 public class IcebergRest {
@@ -44,10 +46,10 @@ public class IcebergRest {
             env.get("REST_TOKEN"),
             env.get("REST_CREDENTIAL"),
             Duration.ofSeconds(Long.parseLong(env.getOrDefault("REST_TOKEN_SECONDS", "3600"))));
-    Catalog catalog = CatalogUtil.buildIcebergCatalog("rest_backend", properties(env), new Configuration());
+    Catalog catalog = CatalogUtil.buildIcebergCatalog("rest_backend", properties(env.get("REST_CATALOG")), new Configuration());
 
     ServletContextHandler context = new ServletContextHandler(ServletContextHandler.NO_SESSIONS);
-    context.addServlet(new ServletHolder(new Health()), HEALTH);
+    context.addServlet(new ServletHolder(new Health((SupportsNamespaces) catalog)), HEALTH);
     context.addServlet(new ServletHolder(new Tokens(door)), TOKENS);
     context.addFilter(
         (request, response, chain) -> {
@@ -79,15 +81,8 @@ public class IcebergRest {
     server.join();
   }
 
-  private static Map<String, String> properties(Map<String, String> env) {
-    Map<String, String> found = new TreeMap<>();
-    env.forEach(
-        (name, value) -> {
-          if (name.startsWith("CATALOG_")) {
-            String key = name.substring("CATALOG_".length()).replace("__", "-").replace("_", ".");
-            found.put(key.toLowerCase(Locale.ROOT), value);
-          }
-        });
+  private static Map<String, String> properties(String json) throws IOException {
+    Map<String, String> found = new TreeMap<>(new ObjectMapper().readValue(json, new TypeReference<Map<String, String>>() {}));
     found.putIfAbsent("catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog");
     found.putIfAbsent("jdbc.schema-version", "V1");
     return found;
@@ -140,10 +135,23 @@ public class IcebergRest {
     }
   }
 
+  /** Healthy is who reaches the database. */
   private static class Health extends HttpServlet {
+    private final SupportsNamespaces catalog;
+
+    Health(SupportsNamespaces catalog) {
+      this.catalog = catalog;
+    }
+
     @Override
     protected void doGet(HttpServletRequest asked, HttpServletResponse answer) throws IOException {
-      answer.getWriter().write("ok");
+      try {
+        catalog.listNamespaces();
+        answer.getWriter().write("ok");
+      } catch (RuntimeException err) {
+        answer.setStatus(503);
+        answer.getWriter().write(String.valueOf(err));
+      }
     }
   }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakemirror.config.quantities import Bytes, Count, Fraction
+from lakemirror.config.quantities import Bytes, Count, Fraction, Seconds
 from lakemirror.config.section import Section, knob
 
 
@@ -11,7 +11,7 @@ class CopyKnobs(Section, defer_build=True):
 
     max_concurrency: Count = knob(
         64,
-        "Objects in flight at once.",
+        "Requests to one store in flight at once, of all copy tasks together; fewer while the store asks for less.",
         requirement="M3, M17 §11",
         is_live=True,
         ge=1,
@@ -31,6 +31,15 @@ class CopyKnobs(Section, defer_build=True):
         "What the line carries at its best; null: not declared. Shared by all tasks of one run.",
         requirement="M3, M17 §11",
         unit="bytes/s",
+        is_live=True,
+        ge=1,
+    )
+    peak_requests_per_s: Count | None = knob(
+        None,
+        "What the stores take at their best; null: not declared. `rate_limit` of it is shared by all copy tasks of one "
+        "run, to both stores together.",
+        requirement="M3, M12 §19",
+        unit="requests/s",
         is_live=True,
         ge=1,
     )
@@ -58,7 +67,7 @@ class CopyKnobs(Section, defer_build=True):
     )
     bin_bytes: Bytes = knob(
         1024**3,
-        "One copy task gets about so many bytes; a larger file is a task of its own.",
+        "One copy task gets about so many bytes, and as many as the others.",
         requirement="M3 §6.3",
         unit="bytes",
         ge=1,
@@ -70,6 +79,72 @@ class CopyKnobs(Section, defer_build=True):
         unit="files",
         ge=1,
     )
+
+    copy_split_bytes: Bytes = knob(
+        512 * 1024**2,
+        "A larger file is copied by several tasks, each a range of about this size, into one upload.",
+        requirement="M3 §6.3",
+        unit="bytes",
+        ge=1,
+    )
+    copy_part_bytes: Bytes = knob(
+        16 * 1024**2,
+        "A larger file is read and sent in parts of this size, several at once. Stores want at least 5 MiB and at most "
+        "10,000 parts: where this does not fit, parts are larger.",
+        requirement="M3",
+        unit="bytes",
+        ge=1,
+    )
+    copy_memory_bytes: Bytes = knob(
+        256 * 10**6,
+        "Bytes of files that one copy task holds in memory at once.",
+        requirement="M3",
+        unit="bytes",
+        ge=1024**2,
+    )
+    copy_attempts: Count = knob(
+        8,
+        "How often one request of a copy is tried, with growing random pauses, or those that the store asks for.",
+        requirement="M3",
+        ge=1,
+        le=100,
+    )
+    copy_retry_budget: Count = knob(
+        1000,
+        "How many requests one copy task repeats in all before it gives up; the next run goes on from the ledger.",
+        requirement="M3",
+        unit="requests",
+        ge=0,
+    )
+    object_deadline_seconds: Seconds = knob(
+        1800,
+        "One file, or one part of it, may take the stores so long with all its tries; waiting for the line is not "
+        "counted.",
+        requirement="M3",
+        unit="seconds",
+        ge=1,
+    )
+    copy_deadline_seconds: Seconds | None = knob(
+        None,
+        "All copying of one run ends after this time and counts as transient: the next run goes on from the ledger. "
+        "null: `execution_timeout_seconds` alone bounds it.",
+        requirement="M3",
+        unit="seconds",
+        ge=1,
+    )
+    max_replans: Count = knob(
+        3,
+        "How often one run plans anew at the source's head because a planned file is gone there.",
+        requirement="T31",
+        ge=0,
+        le=100,
+    )
+
+    @property
+    def requests_limit_per_s(self) -> float | None:
+        """`rate_limit` of the declared peak; None: no limit."""
+        peak = self.peak_requests_per_s
+        return None if peak is None else peak * self.rate_limit
 
     @property
     def bandwidth_limit_bytes_per_s(self) -> int | None:

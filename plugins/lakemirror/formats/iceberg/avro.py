@@ -28,7 +28,7 @@ MAX_HEADER_ENTRIES = 1000
 MAX_SCHEMA_BYTES = 8 << 20
 MAX_SCHEMA_VALUES = 1 << 20
 MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory at once
-MAX_PLAIN_BYTES = 1 << 30  # of all blocks together that `parse` unpacks
+MAX_PLAIN_BYTES = 1 << 29  # of all blocks together that `parse` unpacks
 MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
 _LEVEL = 1
 # isal's stubs declare IsalError as a value, though it is a class

@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "Field",
     "Malformed",
+    "Places",
     "Ranges",
     "Record",
     "Walker",
@@ -47,6 +48,7 @@ class Field:
 
 
 Record = dict[int, Field]
+Places = list[int]
 
 
 def native_module(engine: Engine | None = None, environment: Mapping[str, str] = os.environ) -> ModuleType | None:
@@ -84,16 +86,31 @@ class Ranges:
 
     def records(self) -> Iterator[Record]:
         """Each record with its wanted fields decoded."""
-        data, slots = self.data, self.program.slots
-        numbers = memoryview(self.raw).cast("B").cast("q").tolist() if slots else []
+        for places in self.places():
+            yield self.record(places)
+
+    def places(self) -> Iterator[Places]:
+        """Of each record branch, start and end of its wanted fields, in the order of the program's slots."""
+        numbers = memoryview(self.raw).cast("B").cast("q").tolist() if self.program.slots else []
+        stride = 3 * len(self.program.slots)
         for number in range(self.count):
-            record: Record = {}
-            at = 3 * len(slots) * number
-            for slot in slots:
-                branch, start, end = numbers[at : at + 3]
-                record[slot.field_id] = Field(slot.decode(data, branch, start, end), start, end)
-                at += 3
-            yield record
+            yield numbers[stride * number : stride * (number + 1)]
+
+    def record(self, places: Places) -> Record:
+        """The record that has its wanted fields at these places."""
+        record: Record = {}
+        at = 0
+        for slot in self.program.slots:
+            branch, start, end = places[at : at + 3]
+            record[slot.field_id] = Field(slot.decode(self.data, branch, start, end), start, end)
+            at += 3
+        return record
+
+    def content(self, places: Places) -> tuple[int | bytes, ...]:
+        """All that a record's wanted fields say, undecoded: equal for records of this schema that say the same."""
+        data = self.data
+        parts = [data[start:end] for start, end in zip(places[1::3], places[2::3], strict=True)]
+        return (*places[::3], *parts)
 
 
 class Walker:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Malformed, Ranges, Record, Walker, splice, write_bytes, write_long
+from lakemirror.formats.iceberg.avro_walk import (
+    Malformed,
+    Places,
+    Ranges,
+    Record,
+    Walker,
+    splice,
+    write_bytes,
+    write_long,
+)
 
 PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, DELETED_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 506, 519
 _COUNTS = (ADDED_FILES, EXISTING_FILES, DELETED_FILES)
 MAX_BYTES = 1 << 28  # of a list, as it lies on the store
 MAX_MANIFESTS = 1 << 20
 WANTED = (PATH, LENGTH, CONTENT, *_COUNTS, KEY_METADATA)
+Content = tuple[int | bytes, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +53,61 @@ class MirroredManifest:
     length: int
 
 
-def read(data: bytes, uri: str) -> tuple[ManifestRef, ...]:
+class Seen(Generic[T]):
+    """What was made of records before, by schema and content: the lists of one table repeat each other's records."""
+
+    def __init__(self) -> None:
+        self._made: dict[bytes, dict[Content, T]] = {}
+
+    def of(self, schema: bytes) -> dict[Content, T]:
+        return self._made.setdefault(schema, {})
+
+
+def read(data: bytes, uri: str, seen: Seen[ManifestRef] | None = None) -> tuple[ManifestRef, ...]:
     """All manifests of a list, in its order; any damage is an error, never an empty answer."""
     file = avro.parse(data, uri)
+    known = (seen or Seen()).of(file.metadata["avro.schema"])
     with _named(uri):
-        return tuple(
-            _ref(record, uri) for _, parts in _blocks(file, uri) for part in parts for record in _records(part)
-        )
+        parts = (part for _, parts in _blocks(file, uri) for part in parts)
+        return tuple(ref for part in parts for _, ref in _made(part, known, lambda record: _ref(record, uri)))
 
 
-def rewrite(data: bytes, uri: str, manifests: Mapping[str, MirroredManifest]) -> bytes:
-    """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed."""
+def rewrite(
+    data: bytes, uri: str, manifests: Mapping[str, MirroredManifest], seen: Seen[tuple[bytes, bytes]] | None = None
+) -> bytes:
+    """The list for the mirror: paths and lengths from `manifests` (by source path), nothing else changed.
+
+    `seen` may be shared by lists that are rewritten with the same `manifests`.
+    """
     file = avro.parse(data, uri)
     blocks = []
+    known = (seen or Seen()).of(file.metadata["avro.schema"])
     with _named(uri):
         for block, parts in _blocks(file, uri):
-            new = []
-            for part in parts:
-                edits: list[tuple[int, int, bytes]] = []
-                for record in _records(part):
-                    edits += sorted(_edits(record, uri, manifests))
-                new.append(splice(part.data, edits))
-            blocks.append(avro.Block(block.count, b"".join(new)))
+            made = ((part, _made(part, known, lambda record: _mirrored(record, uri, manifests))) for part in parts)
+            new = b"".join(splice(part.data, _edits(part, found)) for part, found in made)
+            blocks.append(avro.Block(block.count, new))
     return avro.assemble(file, blocks)
 
 
-def _edits(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) -> Iterator[tuple[int, int, bytes]]:
-    path, length = record[PATH], record[LENGTH]
-    mirrored = manifests.get(path.value)
+def _mirrored(record: Record, uri: str, manifests: Mapping[str, MirroredManifest]) -> tuple[bytes, bytes]:
+    path = record[PATH].value
+    mirrored = manifests.get(path)
     if mirrored is None:
-        raise PermanentError("rewrite manifest list", uri, f"{path.value} was not rewritten", "report this")
-    yield path.start, path.end, write_bytes(mirrored.path.encode())
-    yield length.start, length.end, write_long(mirrored.length)
+        raise PermanentError("rewrite manifest list", uri, f"{path} was not rewritten", "report this")
+    return write_bytes(mirrored.path.encode()), write_long(mirrored.length)
+
+
+def _edits(ranges: Ranges, found: Iterable[tuple[Places, tuple[bytes, bytes]]]) -> Iterator[tuple[int, int, bytes]]:
+    """In the order of the bytes, which is that of the schema."""
+    slots = {slot.field_id: number for number, slot in enumerate(ranges.program.slots)}
+    path, length = 3 * slots[PATH], 3 * slots[LENGTH]
+    for places, (new_path, new_length) in found:
+        edits = [
+            (places[path + 1], places[path + 2], new_path),
+            (places[length + 1], places[length + 2], new_length),
+        ]
+        yield from sorted(edits)
 
 
 def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterator[Ranges]]]:
@@ -88,12 +122,6 @@ def _blocks(file: avro.AvroFile, uri: str) -> Iterator[tuple[avro.Block, Iterato
         yield block, walker.ranges(block.data, block.count)
 
 
-def _records(part: Ranges) -> Iterator[Record]:
-    for record in part.records():
-        _check(record)
-        yield record
-
-
 @contextmanager
 def _named(uri: str) -> Iterator[None]:
     """Damage found inside becomes an error that names the file."""
@@ -103,6 +131,19 @@ def _named(uri: str) -> Iterator[None]:
         raise PermanentError(
             "read manifest list", uri, f"not readable ({err!r})", "the source's file is damaged; nothing was published"
         ) from err
+
+
+def _made(ranges: Ranges, known: dict[Content, T], make: Callable[[Record], T]) -> list[tuple[Places, T]]:
+    found = []
+    for places in ranges.places():
+        content = ranges.content(places)
+        made = known.get(content)
+        if made is None:
+            record = ranges.record(places)
+            _check(record)
+            made = known[content] = make(record)
+        found.append((places, made))
+    return found
 
 
 def _check(record: Record) -> None:

@@ -96,7 +96,7 @@ def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str,
         text = value.decode(errors="replace")
         if key in _SCHEMAS and '"doc"' in text:
             changed[key] = _schema_text(key, value, paths)
-        elif key not in _SCHEMAS and paths.mentions_source(text):
+        elif key not in _SCHEMAS and (paths.mentions_source(key) or paths.mentions_source(text)):
             changed[key] = None
     entries = {key: changed.get(key, value) for key, value in metadata.items()}
     kept = {key: value for key, value in entries.items() if value is not None}

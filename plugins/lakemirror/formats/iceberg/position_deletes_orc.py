@@ -1,6 +1,7 @@
 """Position delete files (ORC): the same stripes with the texts of the path column replaced, other streams copied raw.
 
-Ids and attributes of columns, user metadata, other columns with their indexes, and the rows' order stay as they are.
+Ids and attributes of columns, user metadata, other columns with their indexes, and the rows' order stay as they are;
+attributes and user metadata that name the source are left out.
 Statistics of the path column follow its paths. Should mapping leave rows unsorted by path, which the specification
 forbids, they are sorted and written anew (see `orc.resort`). A bloom filter of the path column is left out.
 """
@@ -17,7 +18,8 @@ from lakemirror.formats.iceberg.delete_facts import MappedPaths, RewrittenDelete
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
 from lakemirror.formats.iceberg.orc import container, resort, rle, statistics
 from lakemirror.formats.iceberg.orc.container import OrcFile, Stream, Stripe
-from lakemirror.formats.iceberg.orc.wire import Message
+from lakemirror.formats.iceberg.orc.wire import Message, parse
+from lakemirror.formats.iceberg.path_free import header_entries
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 26  # of one stripe
@@ -70,6 +72,7 @@ def _contents(file: OrcFile) -> Iterator[tuple[int, list[bytes], int, int, bytes
 
 def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
     file = container.parse_file(data, uri)
+    file = replace(file, footer=_path_free(file.footer, mapped.paths))
     column = _path_column(file, uri)
     for stripe in file.stripes:
         for path in _PathColumn(file, stripe, column, uri).paths():
@@ -84,6 +87,35 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
     footer = change.apply_to(file.footer, container.FOOTER_STATISTICS, column, sum(growths))
     metadata = file.metadata and _mapped_metadata(file.metadata, change, column, growths)
     return mapped.rewritten(container.assemble(file, stripes, footer, metadata), uri)
+
+
+def _path_free(footer: Message, paths: PrefixMap) -> Message:
+    """Without user metadata and attributes of columns that name the source."""
+    types = footer.parts(container.FOOTER_TYPES)
+    free = [_without_mentions(parse(one), container.TYPE_ATTRIBUTES, paths) for one in types]
+    if any(one is not None for one in free):
+        new = [old if one is None else one.encode() for old, one in zip(types, free, strict=True)]
+        footer = footer.with_parts(container.FOOTER_TYPES, new)
+    return _without_mentions(footer, container.FOOTER_METADATA, paths) or footer
+
+
+def _without_mentions(message: Message, field: int, paths: PrefixMap) -> Message | None:
+    """The message with the pairs of this field freed of what names the source; None if nothing does."""
+    pairs = message.parts(field)
+    kept = [_pair_without_mentions(pair, paths) for pair in pairs]
+    return None if kept == pairs else message.with_parts(field, [pair for pair in kept if pair is not None])
+
+
+def _pair_without_mentions(data: bytes, paths: PrefixMap) -> bytes | None:
+    pair = parse(data)
+    names, values = pair.parts(container.PAIR_NAME), pair.parts(container.PAIR_VALUE)
+    if len(names) > 1 or len(values) > 1:
+        raise Malformed("a name or a value of its user metadata stands there twice")
+    name = b"".join(names).decode(errors="replace")
+    free = header_entries({name: b"".join(values)}, paths)
+    if free is None:
+        return data
+    return pair.with_parts(container.PAIR_VALUE, [free[name]]).encode() if free else None
 
 
 def _path_column(file: OrcFile, uri: str) -> int:

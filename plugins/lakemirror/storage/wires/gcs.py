@@ -81,7 +81,9 @@ class GcsWire:
         info = _info(uri, headers)
         return Stored(info.size_bytes, _crc32c_in(headers), info.e_tag)
 
-    async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
         check_slice(uri, start, length)
         if length == 0:
             await self._check_empty(uri, start, e_tag)
@@ -89,7 +91,7 @@ class GcsWire:
         request = await self._reading("read", uri, start, length, e_tag)
         async with self._http.answered(request) as response:
             _check_same(uri, e_tag, response.headers.get(_GENERATION))
-            check_answer(request, response, start, length)
+            check_answer(request, response, start, length, size_bytes)
             return await body_of(request, response, length)
 
     async def stream(

@@ -150,13 +150,20 @@ class Http:
         return self._session
 
 
-def check_answer(request: Request, response: ClientResponse, start: int, length: int) -> None:
-    """The range that comes must be the one that was asked for, before its bytes are read."""
+def check_answer(
+    request: Request, response: ClientResponse, start: int, length: int, size_bytes: int | None = None
+) -> None:
+    """The range that comes must be the one that was asked for, of an object of this size, before its bytes are read."""
     got = response.headers.get("Content-Range", "")
     if response.status != 206 or not got.startswith(f"bytes {start}-{start + length - 1}/"):
         want = f"want bytes {start}-{start + length - 1}, got {got or 'the whole'}"
         raise PermanentError(
             request.op, request.uri, f"the range is not within the object ({want})", "the object is not what it was"
+        )
+    if size_bytes is not None and got.rpartition("/")[2] != str(size_bytes):
+        want = f"want {size_bytes}, got {got.rpartition('/')[2]}"
+        raise PermanentError(
+            request.op, request.uri, f"its size is not what it should be ({want})", "find out who wrote it"
         )
 
 

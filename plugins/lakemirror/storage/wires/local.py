@@ -23,6 +23,7 @@ from lakemirror.storage.wire import (
     Upload,
     WireCapabilities,
     check_parts,
+    check_size,
     check_slice,
     damaged,
 )
@@ -57,9 +58,13 @@ class LocalWire:
         info = await self.head(uri)
         return Stored(info.size_bytes, None, info.e_tag)
 
-    async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
         check_slice(uri, start, length)
-        return (await self._run(partial(self._read, uri, start, length, e_tag))).data
+        blob = await self._run(partial(self._read, uri, start, length, e_tag))
+        check_size(uri, size_bytes, blob.info.size_bytes)
+        return blob.data
 
     async def stream(
         self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES

@@ -74,14 +74,16 @@ class S3Wire:
         headers = (await self.ask("stored", address, "HEAD", {"x-amz-checksum-mode": "ENABLED"})).headers
         return Stored(_info(uri, headers).size_bytes, from_base64(headers.get(_CRC32C, "")), headers.get("ETag"))
 
-    async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
         check_slice(uri, start, length)
         if length == 0:
             await self._check_empty(uri, start, e_tag)
             return b""
         request = await self._reading("read", uri, start, length, e_tag)
         async with self._http.answered(request) as response:
-            check_answer(request, response, start, length)
+            check_answer(request, response, start, length, size_bytes)
             return await body_of(request, response, length)
 
     async def stream(

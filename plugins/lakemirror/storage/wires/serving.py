@@ -35,8 +35,10 @@ class SchemeWire:
     async def stored(self, uri: str) -> Stored:
         return await self._of(uri, "stored").stored(uri)
 
-    async def read(self, uri: str, start: int, length: int, *, e_tag: str | None = None) -> bytes:
-        return await self._of(uri, "read").read(uri, start, length, e_tag=e_tag)
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
+        return await self._of(uri, "read").read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
 
     def stream(
         self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import PermanentError, UnsupportedError
-from lakemirror.formats.iceberg.manifest_list import ManifestRef, MirroredManifest, read, rewrite
+from lakemirror.formats.iceberg.avro_walk import RECORDS_AT_ONCE
+from lakemirror.formats.iceberg.manifest_list import ManifestRef, MirroredManifest, Seen, read, rewrite
 from tests.avro_bytes import container, header_size, records
 from tests.iceberg_files import list_entry, list_schema
 
@@ -57,6 +58,32 @@ def test_rewriting_changes_paths_and_lengths_only(codec: str, negative_counts: b
     ]
     assert new[: header_size(new)] == data[: header_size(data)]
     assert rewrite(data, URI, MIRRORED) == new
+
+
+def test_one_block_of_very_many_manifests() -> None:
+    """More than are walked at once."""
+    count = RECORDS_AT_ONCE + 3
+    entries = [list_entry(f"s3://src/{number}.avro", number) for number in range(count)]
+    data = container(list_schema(), [entries])
+    assert [(ref.path, ref.length) for ref in read(data, URI)] == [(f"s3://src/{n}.avro", n) for n in range(count)]
+    known = {f"s3://src/{number}.avro": MirroredManifest(f"gs://m/{number}.avro", 7) for number in range(count)}
+    new = records(rewrite(data, URI, known))
+    assert [one["manifest_path"] for one in new] == [f"gs://m/{number}.avro" for number in range(count)]
+    assert {one["manifest_length"] for one in new} == {7}
+
+
+def test_lists_that_repeat_each_other() -> None:
+    """What was made of a record serves for its equals under the same schema, and for no other."""
+    refs, spliced = Seen[ManifestRef](), Seen[tuple[bytes, bytes]]()
+    shorter = {**list_schema(), "fields": list_schema()["fields"][:2]}
+    variants = [ENTRIES, ENTRIES[::-1], [{**ENTRIES[0], "content": 1}], [{**ENTRIES[0], "manifest_length": 999}]]
+    for schema in (list_schema(), shorter):
+        for entries in variants:
+            data = container(schema, [entries])
+            assert read(data, URI, refs) == read(data, URI)
+            assert rewrite(data, URI, MIRRORED, spliced) == rewrite(data, URI, MIRRORED)
+    with pytest.raises(UnsupportedError, match=r"m1\.avro is encrypted"):
+        read(container(list_schema(), [[{**ENTRIES[0], "key_metadata": b"k"}]]), URI, refs)
 
 
 def test_a_manifest_that_was_not_rewritten_is_a_stop() -> None:

@@ -36,6 +36,7 @@ def test_comments_go_and_default_values_stay(key: str, text: bytes) -> None:
 
 def test_other_entries_that_name_the_source_go() -> None:
     assert header_entries({"a": b"s3a://src/x", "b": b"kept"}, PATHS) == {"b": b"kept"}
+    assert header_entries({f"{HOME}/x": b"1", "b": b"kept"}, PATHS) == {"b": b"kept"}
 
 
 def test_what_names_nothing_stays_to_the_byte() -> None:

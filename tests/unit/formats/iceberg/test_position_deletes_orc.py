@@ -235,6 +235,37 @@ def test_the_path_column_is_found_by_id_not_by_name() -> None:
     assert new["f"].to_pylist() == [path for path, _ in MIRRORED]
 
 
+def pair(name: bytes, value: bytes) -> bytes:
+    return Message(((1, 2, name), (2, 2, value), (9, 0, 7))).encode()
+
+
+@pytest.mark.parametrize("rows", [ROWS, [("s3://zcold/b", 9), (f"{HOME}/a", 2)][::-1]], ids=["as they are", "sorted"])
+def test_what_names_the_source_is_left_out(rows: list[tuple[str | None, int]]) -> None:
+    """User metadata and attributes of columns; of a schema only its comments."""
+    told = PATH.with_metadata({**PATH.metadata, b"note": f"from {HOME}".encode(), b"kept": b"1"})
+    source = parse_file(orc_file(table_of(orc_deletes(rows)).cast(pa.schema([told, POS]))), URI)
+    schema = b'{"fields":[{"name":"a"%s}]}'
+    items = [
+        *(pair(b"k", b"v"), pair(b"by", b"job of s3a://src/x"), pair(HOME.encode(), b"1"), pair(b"raw", b"\xff\xfe")),
+        pair(b"iceberg.schema", schema % f',"doc":"{HOME}"'.encode()),
+    ]
+    footer = source.footer.with_parts(container.FOOTER_METADATA, items)
+    data = container.assemble(source, source.stripes, footer, source.metadata)
+    new = rewrite(data, URI, PATHS)
+    kept = [items[0], items[3], pair(b"iceberg.schema", schema % b"")]
+    assert parse_file(new.data, URI).footer.parts(container.FOOTER_METADATA) == kept
+    assert table_of(new.data).schema.field(0).metadata == {**PATH.metadata, b"kept": b"1"}
+    assert sorted(rows_of(new.data)) == sorted(mirrored(rows))
+    assert is_same(new.data, rewrite(data, URI, PATHS).data)
+
+
+def test_user_metadata_that_says_two_things_is_damage() -> None:
+    source = parse_file(orc_deletes(ROWS), URI)
+    footer = source.footer.with_parts(container.FOOTER_METADATA, [pair(b"k", b"v") + pair(b"k", HOME.encode())])
+    with pytest.raises(PermanentError, match="stands there twice"):
+        rewrite(container.assemble(source, source.stripes, footer, source.metadata), URI, PATHS)
+
+
 SHUFFLED: list[tuple[str | None, int]] = [
     (f"{HOME}/a", 2),
     (f"{HOME}/a", 4),

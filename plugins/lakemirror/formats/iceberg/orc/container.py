@@ -34,7 +34,7 @@ STREAMS, ENCODINGS, STRIPE_ENCRYPTION = 1, 2, 4
 STREAM_KIND, STREAM_COLUMN, STREAM_LENGTH = 1, 2, 3
 TYPE_KIND, TYPE_SUBTYPES, TYPE_ATTRIBUTES = 1, 2, 7
 STRING, STRUCT = 7, 12  # kinds of types
-_KEY, _VALUE = 1, 2
+PAIR_NAME, PAIR_VALUE = 1, 2  # of user metadata, and of a type's attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class OrcFile:
             if column >= len(types):
                 raise Malformed(f"no type {column}")
             pairs = types[column].messages(TYPE_ATTRIBUTES)
-            found += [column for pair in pairs if (pair.parts(_KEY), pair.parts(_VALUE)) == want]
+            found += [column for pair in pairs if (pair.parts(PAIR_NAME), pair.parts(PAIR_VALUE)) == want]
         return found
 
 

@@ -1,0 +1,190 @@
+"""AWS Glue: the pointer that Iceberg keeps in a table's parameters, moved by Glue's own version of the table.
+
+pyiceberg brings the client, from its property names. A pointer moves by UpdateTable with the VersionId that was read:
+whoever comes second is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
+from lakemirror.catalogs.ports import MirrorHead, Published
+from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
+from lakemirror.model.table import TableRef
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+RETRIES: Final = "3"
+_BUSY: Final = frozenset(
+    {
+        "ThrottlingException",
+        "Throttling",
+        "RequestLimitExceeded",
+        "InternalServiceException",
+        "OperationTimeoutException",
+        "ServiceUnavailable",
+        "InternalError",
+        "ExpiredToken",
+        "ExpiredTokenException",
+    }
+)
+_MISSING: Final = "EntityNotFoundException"
+_THERE: Final = "AlreadyExistsException"
+_RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
+Found = TypeVar("Found")
+
+
+class GlueCatalog:
+    """Both ports over one Glue data catalog."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self._name = name
+        self._properties = dict(properties)
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"GlueCatalog({self._name!r})"
+
+    def file_io(self) -> Mapping[str, str]:
+        return self._properties
+
+    def head(self, table: TableRef) -> str | None:
+        found = self._table(table)
+        return None if found is None else pointer_of(found.get("Parameters") or {}, table)
+
+    def tables(self) -> tuple[TableRef, ...]:
+        def ask(client: Any) -> list[TableRef]:
+            found = []
+            for databases in client.get_paginator("get_databases").paginate():
+                for database in databases["DatabaseList"]:
+                    for page in client.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
+                        named = [one["Name"] for one in page["TableList"] if is_iceberg(one.get("Parameters") or {})]
+                        found += [TableRef((database["Name"],), one) for one in named]
+            return found
+
+        return tuple(sorted(self._asked("list tables", self._name, ask)))
+
+    def load(self, table: TableRef) -> MirrorHead | None:
+        found = self._table(table)
+        if found is None:
+            return None
+        return MirrorHead(pointer_of(found.get("Parameters") or {}, table), token=found.get("VersionId"))
+
+    def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        if len(table.namespace) != 1:
+            hint = "mirror it to another catalog, or rename its namespace"
+            raise UsageError("commit", str(table), "unsupported_by_catalog: Glue has namespaces of one level", hint)
+        if expected is None:
+            self._register(table, new)
+        else:
+            self._swap(table, expected, new)
+
+    def _register(self, table: TableRef, new: Published) -> None:
+        from botocore.exceptions import ClientError
+
+        def ask(client: Any) -> None:
+            try:
+                client.create_database(DatabaseInput={"Name": table.namespace[0]})
+            except ClientError as err:
+                if _code(err) != _THERE:
+                    raise
+            try:
+                client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
+            except ClientError as err:
+                if _code(err) != _THERE:
+                    raise
+                message = "somebody registered it first"
+                raise LostRaceError("register", str(table), message, "run again") from err
+
+        self._asked("register", str(table), ask)
+
+    def _swap(self, table: TableRef, expected: MirrorHead, new: Published) -> None:
+        from botocore.exceptions import ClientError
+
+        found = self._table(table)
+        place = None if found is None else pointer_of(found.get("Parameters") or {}, table)
+        version = None if found is None else found.get("VersionId")
+        if found is None or place != expected.metadata_uri or version != expected.token:
+            raise self._moved(table, expected, place)
+        old = found.get("Parameters") or {}
+
+        def ask(client: Any) -> None:
+            try:
+                client.update_table(
+                    DatabaseName=table.namespace[0],
+                    TableInput=_input(table, new, old),
+                    VersionId=expected.token,
+                    SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
+                )
+            except ClientError as err:
+                if _code(err) in (*_RACED, _MISSING):
+                    raise self._moved(table, expected, None) from err
+                raise
+
+        self._asked("commit", str(table), ask)
+
+    def _moved(self, table: TableRef, expected: MirrorHead, got: str | None) -> LostRaceError:
+        told = f"head moved (want {expected.metadata_uri}, got {got or 'another'})"
+        return LostRaceError("commit", str(table), told, "run again: it re-plans")
+
+    def _table(self, table: TableRef) -> dict[str, Any] | None:
+        from botocore.exceptions import ClientError
+
+        if len(table.namespace) != 1:
+            return None
+
+        def ask(client: Any) -> dict[str, Any] | None:
+            try:
+                found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
+            except ClientError as err:
+                if _code(err) == _MISSING:
+                    return None
+                raise
+            return found
+
+        return self._asked("read head", str(table), ask)
+
+    def _asked(self, op: str, subject: str, ask: Callable[[Any], Found]) -> Found:
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+        try:
+            return ask(self._connected())
+        except ClientError as err:
+            message = f"Glue of catalog {self._name} answered {_code(err)} ({err.response['Error'].get('Message', '')})"
+            if _code(err) in _BUSY:
+                raise TransientError(op, subject, message, "run again") from err
+            hint = "check glue.region, its credentials and what they may do"
+            raise PermanentError(op, subject, message, hint) from err
+        except HTTPClientError as err:
+            message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
+            raise TransientError(op, subject, message, "run again") from err
+        except (BotoCoreError, ValueError) as err:
+            message = f"Glue of catalog {self._name} cannot be asked ({type(err).__name__})"
+            raise PermanentError(op, subject, message, "check glue.region, glue.endpoint and credentials") from err
+
+    def _connected(self) -> Any:
+        from pyiceberg.catalog.glue import GlueCatalog as PyicebergCatalog
+
+        if self._client is None:
+            self._client = PyicebergCatalog(self._name, **{"glue.max-retries": RETRIES, **self._properties}).glue
+        return self._client
+
+
+def _code(err: ClientError) -> str:
+    return str(err.response.get("Error", {}).get("Code", ""))
+
+
+def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:
+    """Glue's columns are for its own pages; readers of Iceberg take them from the metadata file."""
+    parameters = {"table_type": "ICEBERG", POINTER: new.metadata_uri}
+    if POINTER in old:
+        parameters[f"previous_{POINTER}"] = old[POINTER]
+    return {
+        "Name": table.name,
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": parameters,
+        "StorageDescriptor": {"Location": new.metadata["location"], "Columns": []},
+    }

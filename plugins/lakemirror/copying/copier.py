@@ -1,0 +1,225 @@
+"""Copies one file: read, summed on the way, written create-only, its sum compared with the store's answer.
+
+- A small file is one read and one create; a larger one goes in parts, several at once, read while others are sent.
+- Bytes are read once. A write that fails is tried again with the bytes at hand.
+- A key that is taken is compared by size and CRC32C: our own earlier write is adopted, anything else is a stop.
+- An upload in parts that cannot be finished is aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from lakemirror.copying import bins
+from lakemirror.copying.bins import PartPlan
+from lakemirror.copying.ends import MirrorEnd, SourceEnd, changing, foreign, vanishing
+from lakemirror.copying.gate import Gate
+from lakemirror.copying.memory import ByteLimit
+from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
+from lakemirror.copying.pace import Pace
+from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError, VerificationError
+from lakemirror.storage.checksum import combined, crc32c_of
+from lakemirror.storage.port import ConditionFailed, ObjectNotFound
+from lakemirror.storage.wire import Part, Stored, Wire
+
+ABORT_S = 30.0
+
+
+class Copier:
+    """The copies of one task; all of them share memory, gates, retry budget and pace."""
+
+    def __init__(
+        self,
+        source: Wire,
+        mirror: Wire,
+        settings: CopySettings,
+        pace: Pace,
+        *,
+        random: Callable[[], float],
+        clock: Callable[[], float],
+        sleep: Sleep = asyncio.sleep,
+        is_one_store: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.memory = ByteLimit(settings.memory_bytes)
+        self._budget = RetryBudget(settings.retry_budget)
+
+        def retrying() -> Retrying:
+            gate = Gate(settings.concurrency)
+            return Retrying(gate, pace, self._budget, settings.attempts, random, clock, sleep)
+
+        chunk_bytes = min(settings.part_bytes, settings.memory_bytes)
+        self.source = SourceEnd(source, retrying(), self.memory, chunk_bytes)
+        self.mirror = MirrorEnd(mirror, retrying(), self.memory, chunk_bytes)
+        self._is_one_store = is_one_store
+
+    async def copy(self, item: CopyItem, *, looks_first: bool = False) -> CopiedItem:
+        """The mirror has the file whole afterwards, or an error is raised."""
+        patience = self.patience(item)
+        if looks_first and await self.mirror.has(item.target, patience):
+            return await self._adopted(item, await self.source.sum(item, patience), patience)
+        if self._is_one_store and self.mirror.wire.capabilities(item.target).copies_within:
+            return await self._within(item, patience)
+        if item.size_bytes <= self._most_at_once(item):
+            return await self._at_once(item, patience)
+        return await self._in_parts(item)
+
+    def patience(self, item: CopyItem) -> Patience:
+        return Patience(item.source, self.settings.object_deadline_s)
+
+    def part_bytes(self, item: CopyItem) -> int:
+        powers = self.mirror.wire.capabilities(item.target)
+        wanted = max(self.settings.part_bytes, powers.min_part_bytes)
+        return bins.part_bytes_for(item.size_bytes, wanted, self.memory.capacity_bytes, item.target, powers.max_parts)
+
+    def _most_at_once(self, item: CopyItem) -> int:
+        powers = self.mirror.wire.capabilities(item.target)
+        return min(max(self.settings.part_bytes, powers.min_part_bytes), powers.max_create_bytes)
+
+    async def _at_once(self, item: CopyItem, patience: Patience) -> CopiedItem:
+        async with self.memory.hold(item.size_bytes):
+            data = await self.source.whole(item, patience)
+            crc32c = crc32c_of(data)
+            try:
+                stored = await self.mirror.retrying(
+                    lambda: self.mirror.wire.create(item.target, data, crc32c), patience
+                )
+            except ConditionFailed:
+                return await self._adopted(item, crc32c, patience)
+        return _copied(item, crc32c, stored)
+
+    async def _in_parts(self, item: CopyItem) -> CopiedItem:
+        there = await self.source.look(item, self.patience(item))
+        plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
+        upload = await self.begin(item)
+        try:
+            parts = await self.send(item, upload, there.e_tag, plans)
+            return await self.finish(item, upload, parts)
+        except (LakemirrorError, asyncio.CancelledError) as err:
+            await self._abort_after(err, item, upload)
+            raise
+
+    async def begin(self, item: CopyItem) -> str:
+        return await self.mirror.retrying(lambda: self.mirror.wire.begin(item.target), self.patience(item))
+
+    async def send(
+        self,
+        item: CopyItem,
+        upload: str,
+        e_tag: str | None,
+        plans: Iterable[PartPlan],
+        on_part: Callable[[Part], None] = lambda part: None,
+    ) -> list[Part]:
+        """Parts of a file into an upload, as many at once as memory allows; in the order of `plans`."""
+
+        async def send(plan: PartPlan) -> Part:
+            try:
+                part = await self._send_part(item, upload, e_tag, plan)
+            finally:
+                self.memory.release(plan.length)
+            on_part(part)
+            return part
+
+        sent: list[asyncio.Task[Part]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for plan in plans:
+                    await self.memory.acquire(plan.length)
+                    sent.append(group.create_task(send(plan)))
+        except BaseExceptionGroup as errors:
+            raise weightiest(errors.exceptions) from None
+        return [task.result() for task in sent]
+
+    async def _send_part(self, item: CopyItem, upload: str, e_tag: str | None, plan: PartPlan) -> Part:
+        patience = self.patience(item)
+        data = await self.source.part(item, plan.start, plan.length, e_tag, patience)
+        crc32c = crc32c_of(data)
+        return await self.mirror.retrying(
+            lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
+        )
+
+    async def finish(self, item: CopyItem, upload: str, parts: Sequence[Part]) -> CopiedItem:
+        """Make the object of its parts. Doing it again is fine: what is there then is compared."""
+        patience = self.patience(item)
+        crc32c = combined((part.crc32c, part.size_bytes) for part in parts)
+        try:
+            stored = await self.mirror.retrying(
+                lambda: self.mirror.wire.finish(item.target, upload, parts, crc32c), patience
+            )
+        except ConditionFailed:
+            there = await self._adopted(item, crc32c, patience)
+            await self.abort(item, upload)
+            return there
+        except ObjectNotFound as err:  # an earlier try, or a twin of this task, has finished it; or it was dropped
+            if not await self.mirror.has(item.target, patience):
+                raise upload_gone(item) from err
+            return await self._adopted(item, crc32c, patience)
+        return _copied(item, crc32c, stored)
+
+    async def abort(self, item: CopyItem, upload: str) -> None:
+        await self.mirror.retrying(lambda: self.mirror.wire.abort(item.target, upload), Patience(item.target, ABORT_S))
+
+    async def _within(self, item: CopyItem, patience: Patience) -> CopiedItem:
+        """On the store's side; its size and version are looked at before, its sum after."""
+        seen = await self.source.look(item, patience)
+        copy = self.mirror.wire.copy_within
+        with vanishing(item):
+            try:
+                stored = await self.mirror.retrying(lambda: copy(item.source, item.target, e_tag=seen.e_tag), patience)
+            except ConditionFailed as err:
+                if err.subject == item.source:
+                    with changing(item):
+                        raise
+                return await self._adopted(item, await self.source.sum(item, patience), patience)
+        crc32c = stored.crc32c
+        if crc32c is None or stored.size_bytes != item.size_bytes:
+            there = await self.mirror.stored(item.target, patience)
+            crc32c = await self.mirror.crc32c(item.target, there, patience)
+            if there.size_bytes != item.size_bytes:
+                raise foreign(item, crc32c, f"{there.size_bytes} bytes")
+        return CopiedItem(item, crc32c, stored.e_tag, adopted=False)
+
+    async def _adopted(self, item: CopyItem, crc32c: int, patience: Patience) -> CopiedItem:
+        there = await self.mirror.adopt(item, crc32c, patience)
+        return CopiedItem(item, crc32c, there.e_tag, adopted=True)
+
+    async def _abort_after(self, err: BaseException, item: CopyItem, upload: str) -> None:
+        """An upload left behind costs room, not correctness: the error that led here is the one to tell."""
+        try:
+            async with asyncio.timeout(ABORT_S):
+                await self.abort(item, upload)
+        except (LakemirrorError, TimeoutError) as late:
+            err.add_note(f"the upload {upload} of {item.target} could not be aborted ({late})")
+
+
+def weightiest(errors: Sequence[BaseException]) -> BaseException:
+    """The one to tell: what is no error of ours, then what must be looked at, then what may pass by itself."""
+
+    def weight(err: BaseException) -> int:
+        if isinstance(err, TransientError):
+            return 2
+        return 1 if isinstance(err, PermanentError) else 0
+
+    flat: list[BaseException] = []
+    for err in errors:
+        flat.append(weightiest(err.exceptions) if isinstance(err, BaseExceptionGroup) else err)
+    return min(flat, key=weight)
+
+
+def upload_gone(item: CopyItem) -> TransientError:
+    return TransientError("copy", item.target, "its upload was dropped before it was finished", "run again")
+
+
+def _copied(item: CopyItem, crc32c: int, stored: Stored) -> CopiedItem:
+    """The wire has compared what the store answered; this is for one that forgets to."""
+    if stored.crc32c not in (None, crc32c) or stored.size_bytes != item.size_bytes:
+        raise VerificationError(
+            "copy",
+            item.target,
+            f"the store keeps something else (want {item.size_bytes} bytes with crc32c {crc32c:08x}, "
+            f"got {stored.size_bytes} with {stored.crc32c or 0:08x})",
+            "delete it and run again",
+        )
+    return CopiedItem(item, crc32c, stored.e_tag, adopted=False)

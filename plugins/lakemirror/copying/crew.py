@@ -1,0 +1,51 @@
+"""One event loop for one task: jobs side by side, as many as there are workers, until all are done or one has failed.
+
+After a failure no new job is begun, and those under way may end: what they complete is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from lakemirror.copying.copier import weightiest
+
+Job = Callable[[], Awaitable[None]]
+T = TypeVar("T")
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on an event loop of its own: the faster one where it is installed."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(work)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def work_off(jobs: AsyncIterator[Job], workers: int) -> BaseException | None:
+    """The failure to tell, if there was any; a failure of `jobs` itself counts too."""
+    failures: list[BaseException] = []
+    turn = asyncio.Lock()
+
+    async def next_job() -> Job | None:
+        async with turn:
+            return None if failures else await anext(jobs, None)
+
+    async def work() -> None:
+        try:
+            while (job := await next_job()) is not None:
+                await job()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as err:  # noqa: BLE001 - told to the caller, who raises it
+            failures.append(err)
+
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return weightiest(failures) if failures else None

@@ -1,0 +1,268 @@
+"""The hub: a small server beside the driver that gives all tasks of a run their turns on one line.
+
+Every task asks it for bytes and requests before it uses them, so the rates hold for all of them together, whoever
+works and whoever waits. A task that cannot reach it keeps to an equal share of the rates instead. To hold the sum even
+if some reach it and others do not, the hub gives out the shares of those tasks that it hears of, and the whole only
+when it hears of all that are left.
+
+Lines of text over TCP. Each side proves that it knows the run's secret; nothing else is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from lakemirror.copying.pace import LEASE_S, OwnPace, Rates, Timeline
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 10.0
+MAX_LINE_BYTES: Final = 4096
+_LOST = (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError)
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """Where the hub is, and the secret that opens it."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+
+class Ledger:
+    """Who is there, what is left, and when the next bytes and requests may go."""
+
+    def __init__(self, rates: Rates, tasks: int, processes: int, clock: Callable[[], float]) -> None:
+        self._rates, self._clock = rates, clock
+        self._tasks, self._processes = tasks, processes
+        self._done: set[str] = set()
+        self._here: dict[object, str] = {}
+        self._bytes, self._requests = Timeline(), Timeline()
+        self.files = self.size_bytes = 0
+
+    def joined(self, who: object, task: str) -> None:
+        self._here[who] = task
+
+    def left(self, who: object) -> None:
+        self._here.pop(who, None)
+
+    def finished(self, task: str) -> None:
+        self._done.add(task)
+
+    @property
+    def share(self) -> float:
+        """The part of the rates that those who are here may have."""
+        working = max(1, min(self._processes, self._tasks - len(self._done)))
+        return min(1.0, max(1, len(set(self._here.values()))) / working)
+
+    def lease(self, size_bytes: int, requests: int) -> float:
+        """Seconds to wait for these bytes and requests."""
+        now, share, wait_s = self._clock(), self.share, 0.0
+        if self._rates.bytes_per_s is not None:
+            wait_s = self._bytes.reserve(size_bytes, self._rates.bytes_per_s * share, now)
+        if self._rates.requests_per_s is not None:
+            wait_s = max(wait_s, self._requests.reserve(requests, self._rates.requests_per_s * share, now))
+        return wait_s
+
+    def give_back(self, size_bytes: int, requests: int) -> None:
+        if self._rates.bytes_per_s is not None:
+            self._bytes.give_back(size_bytes, self._rates.bytes_per_s)
+        if self._rates.requests_per_s is not None:
+            self._requests.give_back(requests, self._rates.requests_per_s)
+
+
+class Hub:
+    """`with Hub(…) as address:` serves from a thread of its own until the block ends.
+
+    `place` is where it listens and the name by which it is called; without one there is no hub.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, str] | None,
+        rates: Rates,
+        tasks: int,
+        processes: int,
+        *,
+        on_progress: Callable[[int, int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._place = place
+        self._secret = secrets.token_bytes(32)
+        self.ledger = Ledger(rates, tasks, processes, clock)
+        self._on_progress = on_progress
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._serve, name="lakemirror-hub", daemon=True)
+        self._ready = threading.Event()
+        self._port: int | None = None
+        self._stop: asyncio.Event | None = None
+        self._talking: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def __enter__(self) -> HubAddress | None:
+        """None if there is no place to listen: then everybody keeps to a share."""
+        if self._place is None:
+            return None
+        self._thread.start()
+        self._ready.wait(CONNECT_S)
+        return None if self._port is None else HubAddress(self._place[1], self._port, self._secret)
+
+    def __exit__(self, *_: object) -> None:
+        if self._stop is not None and self._loop is not None and self._port is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        if self._place is not None:
+            self._thread.join(CONNECT_S)
+
+    def _serve(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._listen(self._place[0] if self._place else ""))
+            finally:
+                self._ready.set()
+
+    async def _listen(self, host: str) -> None:
+        self._stop = asyncio.Event()
+        try:
+            server = await asyncio.start_server(self._talk, host, 0, limit=MAX_LINE_BYTES)
+        except OSError:
+            return
+        self._port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for writer in self._talking.values():
+            writer.transport.abort()
+        if self._talking:
+            await asyncio.wait(self._talking, timeout=CONNECT_S)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast(asyncio.Task[None], asyncio.current_task())
+        self._talking[task] = writer
+        try:
+            with suppress(*_LOST):
+                await _prove(reader, writer, self._secret, is_server=True)
+                while line := await reader.readline():
+                    answer = self._answer(task, line.decode().rstrip("\n").split("\t"))
+                    if answer is not None:
+                        writer.write(f"{answer!r}\n".encode())
+        finally:
+            self.ledger.left(task)
+            writer.transport.abort()
+            del self._talking[task]
+
+    def _answer(self, who: object, words: list[str]) -> float | None:
+        match words:
+            case ["join", task]:
+                self.ledger.joined(who, task)
+            case ["lease", size_bytes, requests]:
+                return self.ledger.lease(_count(size_bytes), _count(requests))
+            case ["back", size_bytes, requests]:
+                self.ledger.give_back(_count(size_bytes), _count(requests))
+            case ["tell", files, size_bytes]:
+                self.ledger.files += _count(files)
+                self.ledger.size_bytes += _count(size_bytes)
+                if self._on_progress is not None:
+                    self._on_progress(self.ledger.files, self.ledger.size_bytes)
+            case ["done", task]:
+                self.ledger.finished(task)
+            case _:
+                raise ValueError("not a word of ours")
+        return None
+
+
+class HubPace:
+    """The pace of a task, asked of the hub in small leases; from the moment it is lost, the task's own share."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rates: Rates, own: OwnPace, task: str
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._rates, self._own, self._task = rates, own, task
+        self._turn = asyncio.Lock()
+        self._bytes = self._requests = 0
+        self._is_lost = False
+
+    @classmethod
+    async def join(cls, hub: HubAddress, rates: Rates, own: OwnPace, task: str) -> OwnPace | HubPace:
+        """The hub's pace, or the task's own where it cannot be reached."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(hub.host, hub.port, limit=MAX_LINE_BYTES)
+        except _LOST:
+            return own
+        try:
+            await _prove(reader, writer, hub.secret, is_server=False)
+        except _LOST:
+            writer.transport.abort()
+            return own
+        writer.write(f"join\t{task}\n".encode())
+        return cls(reader, writer, rates, own, task)
+
+    async def take(self, size_bytes: int, requests: int = 1) -> None:
+        if not self._rates.is_limited:
+            return
+        async with self._turn:
+            if not self._is_lost and (size_bytes > self._bytes or requests > self._requests):
+                await self._lease(size_bytes - self._bytes, requests - self._requests)
+            if not self._is_lost:
+                self._bytes -= size_bytes
+                self._requests -= requests
+                return
+        await self._own.take(size_bytes, requests)
+
+    async def _lease(self, size_bytes: int, requests: int) -> None:
+        more_bytes = max(size_bytes, int((self._rates.bytes_per_s or 0) * LEASE_S)) if size_bytes > 0 else 0
+        more = max(requests, int((self._rates.requests_per_s or 0) * LEASE_S), 1) if requests > 0 else 0
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._writer.write(f"lease\t{more_bytes}\t{more}\n".encode())
+                wait_s = float(await self._reader.readuntil())
+        except _LOST:
+            self._is_lost = True
+            return
+        self._bytes += more_bytes
+        self._requests += more
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def tell(self, files: int, size_bytes: int) -> None:
+        if not self._is_lost:
+            self._writer.write(f"tell\t{files}\t{size_bytes}\n".encode())
+
+    async def leave(self, *, is_done: bool = False) -> None:
+        with suppress(*_LOST):
+            if not self._is_lost:
+                if self._rates.is_limited:
+                    self._writer.write(f"back\t{max(0, self._bytes)}\t{max(0, self._requests)}\n".encode())
+                if is_done:
+                    self._writer.write(f"done\t{self._task}\n".encode())
+                async with asyncio.timeout(CONNECT_S):
+                    await self._writer.drain()
+        self._is_lost = True
+        self._writer.close()
+
+
+async def _prove(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, *, is_server: bool) -> None:
+    """Both sides send a number and sign the other's; ValueError if the other one cannot."""
+    own, other = (b"server", b"client") if is_server else (b"client", b"server")
+    number = secrets.token_bytes(16)
+    writer.write(number)
+    theirs = await asyncio.wait_for(reader.readexactly(16), CONNECT_S)
+    writer.write(hmac.digest(secret, own + theirs, "sha256"))
+    answer = await asyncio.wait_for(reader.readexactly(32), CONNECT_S)
+    if not hmac.compare_digest(answer, hmac.digest(secret, other + number, "sha256")):
+        raise ValueError("it does not know the secret of this run")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("not a number")
+    return int(text)

@@ -1,0 +1,72 @@
+"""What is copied and within which bounds: plain values that travel to whoever does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lakemirror.storage.abilities import Abilities
+from lakemirror.storage.clients import storage_properties
+from lakemirror.storage.wire import Wire, open_wire
+
+MAX_PARTS: Final = 10_000  # of one upload, at every store that has uploads in parts
+OpenWire = Callable[[], Wire]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyItem:
+    """One file, as the plan names it; `size_bytes` is what its manifest says."""
+
+    source: str
+    target: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedItem:
+    """A file that the mirror has whole; `adopted`: it was there already, with the same size and checksum."""
+
+    item: CopyItem
+    crc32c: int
+    e_tag: str | None
+    adopted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings:
+    """The bounds of one task."""
+
+    concurrency: int = 64
+    """Requests in flight at once, at most; fewer when a store asks for it."""
+    memory_bytes: int = 256 * 10**6
+    """Bytes of files in memory at once."""
+    part_bytes: int = 16 * 1024**2
+    """A larger file goes in parts of this size."""
+    attempts: int = 8
+    """Tries of one request."""
+    retry_budget: int = 1000
+    """Repeated requests of the whole task."""
+    object_deadline_s: float = 3600.0
+    """One file, with all its tries."""
+    deadline_at: float | None = None
+    """The moment, in seconds of the epoch, when the whole copy must be done; None: whenever."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireTo:
+    """Opens the wire to one side; pickles, so that each process opens its own."""
+
+    properties: tuple[tuple[str, str], ...]
+    abilities: Callable[[], Abilities] | None = None
+
+    def __call__(self) -> Wire:
+        return open_wire(dict(self.properties), abilities=None if self.abilities is None else self.abilities())
+
+    def __repr__(self) -> str:
+        return "WireTo(…)"  # the properties hold secrets
+
+
+def wire_to(properties: Mapping[str, str], abilities: Callable[[], Abilities] | None = None) -> WireTo:
+    """Without what belongs to a catalog: its secrets do not travel to whoever copies."""
+    return WireTo(tuple(sorted(storage_properties(properties).items())), abilities)

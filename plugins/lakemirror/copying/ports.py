@@ -1,0 +1,75 @@
+"""All that a copy task needs, as values that travel to it; and the copier made of them on its own event loop."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from lakemirror.copying.copier import Copier
+from lakemirror.copying.counting import CountingWire
+from lakemirror.copying.hub import HubAddress, HubPace
+from lakemirror.copying.model import CopySettings, OpenWire
+from lakemirror.copying.pace import NO_LIMIT, OwnPace, Pace, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPorts:
+    """Both sides, the bounds of a task, and the rates of the whole run with how they are shared."""
+
+    source: OpenWire
+    mirror: OpenWire
+    settings: CopySettings
+    rates: Rates = NO_LIMIT
+    shares: int = 1
+    """Processes that may work at once: each has this share of the rates where the hub cannot be reached."""
+    hub: HubAddress | None = None
+    is_one_store: bool = False
+    """Both sides are one store under the same account, which may copy by itself."""
+    clock: Callable[[], float] = time.monotonic
+
+
+class Counts:
+    """The requests of a task to both sides."""
+
+    def __init__(self, source: CountingWire, mirror: CountingWire) -> None:
+        self._source, self._mirror = source, mirror
+
+    def take(self) -> dict[str, dict[str, int]]:
+        """Those that were not taken before."""
+        taken = {"source": dict(self._source.counts), "mirror": dict(self._mirror.counts)}
+        for wire in (self._source, self._mirror):
+            wire.counts = dict.fromkeys(wire.counts, 0)
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    copier: Copier
+    counts: Counts
+    pace: Pace
+
+
+@asynccontextmanager
+async def opened(ports: CopyPorts, task: str) -> AsyncIterator[Opened]:
+    """The copier of one task, by the name under which the hub knows it."""
+    source, mirror = CountingWire(ports.source()), CountingWire(ports.mirror())
+    own = OwnPace(ports.rates.divided(ports.shares), ports.clock)
+    pace: OwnPace | HubPace = own if ports.hub is None else await HubPace.join(ports.hub, ports.rates, own, task)
+    copier = Copier(
+        source,
+        mirror,
+        ports.settings,
+        pace,
+        random=random.Random().random,
+        clock=ports.clock,
+        is_one_store=ports.is_one_store,
+    )
+    try:
+        yield Opened(copier, Counts(source, mirror), pace)
+    finally:
+        await pace.leave()
+        await source.close()
+        await mirror.close()

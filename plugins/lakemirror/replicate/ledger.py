@@ -1,0 +1,87 @@
+"""The ledger of a plan: what was copied, with its CRC32C, so that a killed run goes on where it was.
+
+One folder for each segment of the plan, to which every try adds objects named by their content; each is written whole
+or not at all. Whoever reads takes them all together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakemirror.copying.model import CopiedItem
+from lakemirror.errors import TransientError
+from lakemirror.replicate import segments
+from lakemirror.storage.port import ObjectNotFound, ObjectStore
+
+LEDGER = pa.schema(
+    [
+        pa.field("source", pa.string()),
+        pa.field("target", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("kind", pa.string()),
+        pa.field("crc32c", pa.uint32()),
+        pa.field("e_tag", pa.string()),
+        pa.field("adopted", pa.bool_()),
+    ]
+)
+# what is asked of a ledger again, whether files were copied or rewritten
+DONE = pa.schema([LEDGER.field("target"), LEDGER.field("size"), pa.field("crc32c", pa.int64())])
+FLUSH_BYTES: Final = 1 << 30  # large files are written down sooner than a count of them would
+Item = dict[str, Any]
+
+
+def ledger_folder(ledger_uri: str, segment_uri: str) -> str:
+    return f"{ledger_uri}/{segment_uri.rsplit('/', 1)[-1].removesuffix('.parquet')}"
+
+
+def read_ledger(store: ObjectStore, folder: str, schema: pa.Schema = DONE) -> Iterator[Item]:
+    """What was done for one segment, by whichever try: target, size and CRC32C of each file."""
+    for info in store.list(folder):
+        if info.uri.endswith(".parquet"):
+            try:
+                yield from segments.read(store, info.uri, schema, schema.names).to_pylist()
+            except ObjectNotFound as err:
+                raise TransientError("read ledger", info.uri, "it was listed but is gone", "run again") from err
+
+
+@dataclass
+class LedgerWriter:
+    """Writes rows down every few of them; for the jobs of one event loop, which go on meanwhile."""
+
+    store: ObjectStore
+    folder: str
+    schema: pa.Schema
+    flush_rows: int
+    prefix: str = "part"
+    _rows: list[Item] = field(default_factory=list)
+    _bytes: int = 0
+
+    async def add(self, row: Item) -> None:
+        self._rows.append(row)
+        self._bytes += row["size"]
+        if len(self._rows) >= self.flush_rows or self._bytes >= FLUSH_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        rows, self._rows, self._bytes = self._rows, [], 0
+        if rows:
+            table = pa.Table.from_pylist(sorted(rows, key=str), self.schema)
+            await asyncio.to_thread(segments.write, self.store, self.folder, self.prefix, table)
+
+
+def row_of(copied: CopiedItem, kind: str) -> Item:
+    item = copied.item
+    return {
+        "source": item.source,
+        "target": item.target,
+        "size": item.size_bytes,
+        "kind": kind,
+        "crc32c": copied.crc32c,
+        "e_tag": copied.e_tag,
+        "adopted": copied.adopted,
+    }

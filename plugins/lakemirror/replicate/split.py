@@ -1,0 +1,193 @@
+"""A large file that several tasks copy, each a range of its parts, into one upload.
+
+The upload is written down before the first part is sent: whoever comes to copy a range finds it, or begins it, and of
+two who begin at once one wins and the other drops his. Parts are written down with their sums and the store's tags.
+Finishing puts them together once all are there; doing it again finds the object and compares. An upload that was
+dropped meanwhile is begun anew, and parts of the old one count no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from lakemirror.copying import bins
+from lakemirror.copying.bins import Range
+from lakemirror.copying.copier import Copier, upload_gone
+from lakemirror.copying.model import CopiedItem, CopyItem
+from lakemirror.errors import LakemirrorError, TransientError
+from lakemirror.replicate import control
+from lakemirror.replicate.ledger import LedgerWriter, read_ledger
+from lakemirror.storage.port import ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
+from lakemirror.storage.wire import Part
+
+PARTS = pa.schema(
+    [
+        pa.field("upload", pa.string()),
+        pa.field("number", pa.int64()),
+        pa.field("size", pa.int64()),
+        pa.field("crc32c", pa.int64()),
+        pa.field("tag", pa.string()),
+    ]
+)
+FLUSH_PARTS = 16
+_RECORD: dict[str, control.Check] = {
+    "upload": control.is_text,
+    "source": control.is_text,
+    "target": control.is_text,
+    "size": control.is_count,
+    "part_bytes": control.is_count,
+    "e_tag": lambda value: value is None or isinstance(value, str),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An upload as it was written down, with the version of the source file that all its parts are of."""
+
+    upload: str
+    source: str
+    target: str
+    size: int
+    part_bytes: int
+    e_tag: str | None
+
+
+class SplitFile:
+    """One large file, as a task sees it; `folder` is where its upload and parts are written down."""
+
+    def __init__(self, copier: Copier, store: ObjectStore, folder: str, item: CopyItem, part_bytes: int) -> None:
+        self._copier, self._store = copier, store
+        self._folder, self._item, self._part_bytes = folder, item, part_bytes
+        self._record_uri = f"{folder}/upload.json"
+
+    async def copy_range(self, chosen: Range, tell: Callable[[int], None], *, looks_first: bool) -> int:
+        """Send the parts of a range that are not there yet; the bytes that were sent."""
+        item, copier = self._item, self._copier
+        if looks_first and await copier.mirror.has(item.target, copier.patience(item)):
+            return 0  # finished before, and not written down: finishing compares it
+        plans = bins.parts_of(item.size_bytes, self._part_bytes, chosen)
+        begun = await self._begun()
+        done = await asyncio.to_thread(self._parts, begun)
+        todo = [plan for plan in plans if plan.number not in done]
+        tell(sum(plan.length for plan in plans if plan.number in done))
+        ledger = LedgerWriter(self._store, f"{self._folder}/parts", PARTS, FLUSH_PARTS, "range")
+        sent: list[Part] = []
+
+        def on_part(part: Part) -> None:
+            sent.append(part)
+            tell(part.size_bytes)
+
+        try:
+            await copier.send(item, begun.upload, begun.e_tag, todo, on_part)
+        except ObjectNotFound as err:
+            await self._forget(begun)
+            raise upload_gone(item) from err
+        finally:
+            for part in sent:
+                await ledger.add(_row(begun.upload, part))
+            await ledger.flush()
+        return sum(part.size_bytes for part in sent)
+
+    async def finish(self) -> CopiedItem:
+        """The object, made of all its parts."""
+        item, copier = self._item, self._copier
+        record = await asyncio.to_thread(self._read)
+        if record is None:  # every range found the object there
+            patience = copier.patience(item)
+            return await copier.copy(item, looks_first=await copier.mirror.has(item.target, patience))
+        begun = record[0]
+        self._check(begun)
+        parts = await asyncio.to_thread(self._parts, begun)
+        want = [plan.number for plan in bins.parts_of(item.size_bytes, self._part_bytes)]
+        if sorted(parts) != want:
+            if await copier.mirror.has(item.target, copier.patience(item)):
+                return await copier.copy(item, looks_first=True)
+            text = f"parts are missing (want {len(want)}, got {len(parts)})"
+            raise TransientError("copy", item.target, text, "run again: it sends the rest")
+        return await copier.finish(item, begun.upload, [parts[number] for number in want])
+
+    async def abort(self) -> None:
+        """Drop the upload, if one is written down."""
+        record = await asyncio.to_thread(self._read)
+        if record is not None:
+            await self._copier.abort(self._item, record[0].upload)
+            await asyncio.to_thread(self._store.delete, [self._record_uri])
+
+    async def _begun(self) -> Begun:
+        """The upload that is written down, or a new one."""
+        record = await asyncio.to_thread(self._read)
+        if record is None:
+            return await self._begin(None)
+        begun, written = record
+        self._check(begun)
+        if begun.upload and begun.part_bytes != self._part_bytes:  # the configuration has changed since
+            await self._copier.abort(self._item, begun.upload)
+            return await self._begin(written)
+        return begun if begun.upload else await self._begin(written)
+
+    async def _begin(self, e_tag: str | None) -> Begun:
+        item = self._item
+        seen = await self._copier.source.look(item, self._copier.patience(item))
+        upload = await self._copier.begin(item)
+        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, seen.e_tag)
+        try:
+            await asyncio.to_thread(self._write, begun, e_tag)
+        except (LakemirrorError, asyncio.CancelledError) as err:
+            await self._copier.abort(item, upload)
+            if not isinstance(err, ConditionFailed):
+                raise
+            record = await asyncio.to_thread(self._read)
+            if record is None or not record[0].upload:
+                raise upload_gone(item) from err
+            self._check(record[0])
+            return record[0]
+        return begun
+
+    async def _forget(self, begun: Begun) -> None:
+        """Note that this upload is no more, unless another task has done so."""
+        record = await asyncio.to_thread(self._read)
+        if record is not None and record[0] == begun:
+            gone = Begun("", *list(asdict(begun).values())[1:])
+            try:
+                await asyncio.to_thread(self._write, gone, record[1])
+            except ConditionFailed:
+                return  # a twin was faster
+
+    def _check(self, begun: Begun) -> None:
+        item = self._item
+        if (begun.source, begun.target, begun.size) != (item.source, item.target, item.size_bytes):
+            raise control.altered(self._record_uri, f"it is of {begun.target}")
+
+    def _read(self) -> tuple[Begun, str | None] | None:
+        try:
+            blob = self._store.get(self._record_uri, max_bytes=control.MAX_BYTES)
+        except ObjectNotFound:
+            return None
+        return Begun(**control.parse(blob.data, self._record_uri, _RECORD)), blob.info.e_tag
+
+    def _write(self, begun: Begun, replaced: str | None) -> None:
+        condition = Create() if replaced is None else IfMatch(replaced)
+        self._store.put(self._record_uri, json.dumps(asdict(begun)).encode(), condition)
+
+    def _parts(self, begun: Begun) -> dict[int, Part]:
+        rows = read_ledger(self._store, f"{self._folder}/parts", PARTS)
+        return {
+            row["number"]: Part(row["number"], row["size"], row["crc32c"], row["tag"])
+            for row in rows
+            if row["upload"] == begun.upload
+        }
+
+
+def _row(upload: str, part: Part) -> dict[str, object]:
+    return {
+        "upload": upload,
+        "number": part.number,
+        "size": part.size_bytes,
+        "crc32c": part.crc32c,
+        "tag": part.tag,
+    }

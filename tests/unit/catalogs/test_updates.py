@@ -1,0 +1,69 @@
+"""From the catalog's metadata to ours: the updates, applied one by one, give what was published."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from lakemirror.catalogs.comparison import differing
+from lakemirror.catalogs.updates import Inexpressible, commit_of
+from tests.published_tables import STEPS, Table
+from tests.rest_interpreter import take
+
+Json = dict[str, Any]
+HISTORY = st.lists(
+    st.tuples(st.sampled_from([*STEPS, "append", "publish", "publish"]), st.integers(0, 99)), max_size=40
+)
+SERVERS_OWN = ("snapshot-log", "last-updated-ms", "metadata-log", "next-row-id", "last-sequence-number")
+
+
+def comparable(metadata: Json) -> Json:
+    """All but what is the server's own, and in an order that does not matter."""
+    found: Json = {key: value for key, value in metadata.items() if key not in SERVERS_OWN and value != []}
+    found["snapshots"] = sorted(
+        ({**one, "added-rows": 0} for one in metadata.get("snapshots", ())), key=lambda one: one["snapshot-id"]
+    )
+    for key in ("statistics", "partition-statistics"):
+        found[key] = sorted(metadata.get(key) or [], key=lambda one: one["snapshot-id"])
+    found.pop("schema", None)
+    found.pop("partition-spec", None)
+    found.setdefault("current-snapshot-id", -1)
+    return found
+
+
+def _kept(detail: int, snapshot_id: int) -> bool:
+    return snapshot_id % 2 == detail % 2
+
+
+def commit(shown: Json | None, published: Json) -> Json:
+    made = commit_of(shown, published)
+    return take(shown, list(made.requirements), list(made.updates))
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(version=st.integers(1, 3), history=HISTORY)
+def test_updates_give_what_was_published(version: int, history: list[tuple[str, int]]) -> None:
+    table = Table("s3://m/t", version)
+    shown: Json | None = None
+    for step, detail in [*history, ("publish", 0)]:
+        if step != "publish":
+            STEPS[step](table, detail)
+            continue
+        published = table.publish(partial(_kept, detail))
+        try:
+            got = commit(shown, published)
+        except Inexpressible as err:
+            event(f"inexpressible: {str(err)[:20]}")
+            continue
+        orders = got["sort-orders"]
+        assert differing(published, got) == ()
+        assert [one for one in published["sort-orders"] if one not in orders and one["order-id"]] == []
+        want = comparable(published)
+        if shown is not None:
+            for key in ("last-column-id", "last-partition-id"):  # a recreated table counts anew, a catalog never
+                want[key] = max(want[key], shown[key])
+        assert comparable({**got, "sort-orders": published["sort-orders"]}) == want
+        shown = got

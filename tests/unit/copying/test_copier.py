@@ -1,0 +1,256 @@
+"""One file: whole or not at all, once, checksummed; every fault on the way meets the right word or the right retry."""
+
+from __future__ import annotations
+
+import asyncio
+
+import google_crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakemirror.copying.model import CopiedItem, CopyItem
+from lakemirror.copying.pace import OwnPace, Rates
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.storage.port import Overwrite
+from tests.unit.copying.conftest import Buckets, run
+from tests.wires import Act, WireFault
+
+SMALL = b"12345678"
+LARGE = bytes(range(95))
+BODIES = [SMALL, LARGE]
+
+
+def told(copied: CopiedItem) -> tuple[int, bool]:
+    return copied.crc32c, copied.adopted
+
+
+def crc(data: bytes) -> int:
+    return int(google_crc32c.value(data))
+
+
+@pytest.mark.parametrize("body", [b"", *BODIES])
+def test_copies_and_tells_the_checksum(buckets: Buckets, body: bytes) -> None:
+    item = buckets.put("a ü=%+,.parquet", body)
+    copier, _, _ = buckets.copier()
+    assert told(run(copier.copy(item))) == (crc(body), False)
+    assert buckets.mirrored() == {"a ü=%+,.parquet": body}
+
+
+def test_a_small_file_is_one_read_and_one_create(buckets: Buckets) -> None:
+    item = buckets.put("f", SMALL)
+    copier, source, mirror = buckets.copier()
+    run(copier.copy(item))
+    assert source.calls == [("read", item.source)]
+    assert mirror.calls == [("create", item.target)]
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+@pytest.mark.parametrize("body", [b"", *BODIES])
+def test_adopts_what_is_there_only_with_size_and_checksum(buckets: Buckets, looks_first: bool, body: bytes) -> None:
+    item = buckets.put("f", body)
+    buckets.put("f", body, "mirror")
+    copier, _, _ = buckets.copier()
+    assert told(run(copier.copy(item, looks_first=looks_first))) == (crc(body), True)
+    assert buckets.uploads() == 0
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("is_as_large", [False, True])
+def test_a_foreign_object_is_a_stop_and_stays(
+    buckets: Buckets, looks_first: bool, body: bytes, is_as_large: bool
+) -> None:
+    item = buckets.put("f", body)
+    foreign = b"x" * (len(body) if is_as_large else 3)
+    buckets.put("f", foreign, "mirror")
+    copier, _, _ = buckets.copier()
+    with pytest.raises(PermanentError, match="another object lies under this key") as caught:
+        run(copier.copy(item, looks_first=looks_first))
+    assert caught.value.subject == item.target
+    assert buckets.mirrored() == {"f": foreign}
+    assert buckets.uploads() == 0
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_size_that_is_not_the_manifests_is_a_stop_and_writes_nothing(
+    buckets: Buckets, body: bytes, more: int
+) -> None:
+    buckets.put("f", body)
+    copier, _, _ = buckets.copier()
+    with pytest.raises(PermanentError, match=rf"want {len(body) + more}, got {len(body)}") as caught:
+        run(copier.copy(buckets.item("f", len(body) + more)))
+    assert caught.value.subject == "memory://source/f"
+    assert (buckets.mirrored(), buckets.uploads()) == ({}, 0)
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+@pytest.mark.parametrize("size", [0, len(SMALL), len(LARGE)])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_source_file_that_is_gone_is_transient(
+    buckets: Buckets, looks_first: bool, size: int, is_there: bool
+) -> None:
+    if is_there:
+        buckets.put("f", b"x" * size, "mirror")
+    copier, _, _ = buckets.copier()
+    with pytest.raises(SourceVanishedError) as caught:
+        run(copier.copy(buckets.item("f", size), looks_first=looks_first))
+    assert (caught.value.kind, caught.value.subject) == ("transient", "memory://source/f")
+
+
+def test_a_source_file_that_changes_between_its_parts_is_a_stop(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, _ = buckets.copier(memory_bytes=10)
+    read, seen = source.read, 0
+
+    async def altering(*args: object, **options: object) -> bytes:
+        nonlocal seen
+        seen += 1
+        if seen == 3:
+            buckets.store.put(item.source, LARGE[::-1], Overwrite())
+        return await read(*args, **options)  # type: ignore[arg-type]
+
+    source.read = altering  # type: ignore[method-assign]
+    with pytest.raises(PermanentError, match="the source file has changed under its name"):
+        run(copier.copy(item))
+    assert (buckets.mirrored(), buckets.uploads()) == ({}, 0)
+
+
+WRITES = {"create": SMALL, "begin": LARGE, "put_part": LARGE, "finish": LARGE}
+FAULTS = [
+    *(("source", "read", act, body) for act in (Act.FAIL, Act.THROTTLE) for body in BODIES),
+    ("source", "stored", Act.FAIL, LARGE),
+    *(("mirror", verb, act, body) for verb, body in WRITES.items() for act in (Act.FAIL, Act.THROTTLE, Act.FAIL_AFTER)),
+    *(("mirror", verb, Act.FLIP, WRITES[verb]) for verb in ("create", "put_part")),
+]
+
+
+@pytest.mark.parametrize(("side", "verb", "act", "body"), FAULTS)
+def test_one_fault_anywhere_is_passed(buckets: Buckets, side: str, verb: str, act: Act, body: bytes) -> None:
+    """A cut, a storm, an answer that got lost, a bit that turned: tried again, and the bytes are right."""
+    item = buckets.put("f", body)
+    fault = WireFault(verb, act, 1, 2)
+    copier, source, mirror = buckets.copier(**{side: [fault]})  # type: ignore[arg-type]
+    assert run(copier.copy(item)).crc32c == crc(body)
+    assert buckets.mirrored() == {"f": body}
+    assert (source if side == "source" else mirror).count(verb) >= 2
+
+
+@pytest.mark.parametrize(("side", "verb", "act", "body"), FAULTS)
+def test_a_fault_that_stays_ends_transient_with_nothing_half(
+    buckets: Buckets, side: str, verb: str, act: Act, body: bytes
+) -> None:
+    item = buckets.put("f", body)
+    copier, _, _ = buckets.copier(**{side: [WireFault(verb, act, 1, 1000)]})  # type: ignore[arg-type]
+    if act is Act.FAIL_AFTER and verb in ("create", "finish"):
+        assert run(copier.copy(item)).adopted  # it was done, and is found to be so
+        assert buckets.mirrored() == {"f": body}
+        return
+    with pytest.raises(TransientError):
+        run(copier.copy(item))
+    assert buckets.mirrored() == {}
+    assert buckets.uploads() == (8 if act is Act.FAIL_AFTER and verb == "begin" else 0)
+
+
+def test_bytes_that_are_at_hand_are_not_read_again(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, _ = buckets.copier(mirror=[WireFault("put_part", Act.FLIP, 2, 4), WireFault("finish", Act.FAIL)])
+    run(copier.copy(item))
+    assert source.count("read") == 10
+
+
+def test_a_stall_ends_with_the_deadline_and_drops_the_upload(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, _, _ = buckets.copier(mirror=[WireFault("put_part", Act.STALL, 3, 3)], object_deadline_s=0.05)
+    with pytest.raises(TransientError, match=r"took longer than 0\.05 s"):
+        run(copier.copy(item))
+    assert (buckets.mirrored(), buckets.uploads()) == ({}, 0)
+
+
+def test_a_copy_that_is_cancelled_drops_its_upload(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, _, _ = buckets.copier(mirror=[WireFault("put_part", Act.STALL, 3, 3)])
+
+    async def work() -> None:
+        task = asyncio.create_task(copier.copy(item))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    run(work())
+    assert (buckets.uploads(), copier.memory.held_bytes) == (0, 0)
+
+
+def test_an_upload_that_cannot_be_dropped_is_told_with_the_error(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    faults = [WireFault("put_part", Act.FAIL, 1, 1000), WireFault("abort", Act.FAIL, 1, 1000)]
+    copier, _, _ = buckets.copier(mirror=faults)
+    with pytest.raises(TransientError) as caught:
+        run(copier.copy(item))
+    assert any("could not be aborted" in note for note in caught.value.__notes__)
+
+
+def test_the_store_copies_by_itself_where_both_sides_are_one(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(is_one_store=True)
+    assert told(run(copier.copy(item))) == (crc(LARGE), False)
+    assert (source.count("read"), mirror.calls) == (0, [("copy_within", item.target)])
+    assert buckets.mirrored() == {"f": LARGE}
+    assert run(copier.copy(item)).adopted
+
+
+def test_what_the_store_would_copy_itself_is_compared_too(buckets: Buckets) -> None:
+    item = buckets.put("f", SMALL)
+    buckets.put("f", b"87654321", "mirror")
+    copier, _, _ = buckets.copier(is_one_store=True)
+    with pytest.raises(PermanentError, match="another object"):
+        run(copier.copy(item))
+    with pytest.raises(SourceVanishedError):
+        run(copier.copy(CopyItem("memory://source/gone", "memory://mirror/gone", 3)))
+    with pytest.raises(PermanentError, match="its manifest says"):
+        run(copier.copy(CopyItem(item.source, "memory://mirror/new", 3)))
+    assert buckets.mirrored() == {"f": b"87654321"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=30), st.integers(10, 60))
+def test_memory_stays_within_its_bound_whatever_the_sizes(sizes: list[int], memory_bytes: int) -> None:
+    buckets = Buckets()
+    items = [buckets.put(f"f{number}", bytes([number]) * size) for number, size in enumerate(sizes)]
+    copier, source, mirror = buckets.copier(memory_bytes=memory_bytes, concurrency=5)
+
+    async def work() -> None:
+        await asyncio.gather(*(copier.copy(item) for item in items))
+
+    run(work())
+    assert copier.memory.peak_bytes <= memory_bytes
+    assert copier.memory.held_bytes == 0
+    assert max(source.most_at_once, mirror.most_at_once) <= 5
+    assert {name: len(data) for name, data in buckets.mirrored().items()} == {
+        f"f{number}": size for number, size in enumerate(sizes)
+    }
+
+
+def test_the_rate_holds_also_for_what_is_read_twice(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    pace = OwnPace(Rates(bytes_per_s=10.0), buckets.time.clock, buckets.time.sleep)
+    copier, source, _ = buckets.copier(source=[WireFault("read", Act.FAIL, 2, 4)], pace=pace)
+    run(copier.copy(item))
+    assert source.count("read") == 13
+    assert buckets.time.now >= (95 + 3 * 10) / 10
+
+
+def test_requests_keep_their_rate_too(buckets: Buckets) -> None:
+    items = [buckets.put(f"f{number}", SMALL) for number in range(10)]
+    pace = OwnPace(Rates(requests_per_s=2.0), buckets.time.clock, buckets.time.sleep)
+    copier, _, _ = buckets.copier(pace=pace)
+
+    async def work() -> None:
+        for item in items:
+            await copier.copy(item)
+
+    run(work())
+    assert buckets.time.now == pytest.approx(10.0)

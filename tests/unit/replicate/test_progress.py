@@ -1,0 +1,41 @@
+"""How far a copy is: never back, whoever tells; and not more lines than a log can bear."""
+
+from __future__ import annotations
+
+from lakemirror.replicate.progress import FilesTold, LogLines
+
+Told = list[tuple[str, int, int, int, int]]
+
+
+def test_it_never_goes_back_whoever_tells() -> None:
+    told: Told = []
+    files = FilesTold(lambda *seen: told.append(seen), 10, 1000)
+    files.add(1, 100)
+    files.reach(4, 300)
+    files.rows(1, 10)  # of tasks that do not speak for themselves: less than is known
+    files.reach(40, 5000)  # a task that began anew has told some of it twice
+    assert [(seen[1], seen[3]) for seen in told] == [(0, 0), (1, 100), (4, 300), (4, 300), (10, 1000)]
+    assert {(seen[0], seen[2], seen[4]) for seen in told} == {("copy", 10, 1000)}
+
+
+def test_nothing_to_copy_is_not_told() -> None:
+    told: Told = []
+    FilesTold(lambda *seen: told.append(seen), 0, 0).add(0, 0)
+    assert told == []
+
+
+def test_lines_are_few_and_say_how_long_it_takes() -> None:
+    said: list[str] = []
+    now = 0.0
+    lines = LogLines("sales.orders", said.append, lambda: now)
+    for second in range(41):
+        now = float(second)
+        lines("copy", second, 40, second * 10**6, 40 * 10**6)
+    lines("rewrite", 0, 2, 0, 0)
+    assert said == [
+        "sales.orders: copy 0 of 40",
+        "sales.orders: copy 15 of 40, 15.0 MB of 40.0 MB, 1.0 MB/s, 25 s left",
+        "sales.orders: copy 30 of 40, 30.0 MB of 40.0 MB, 1.0 MB/s, 10 s left",
+        "sales.orders: copy 40 of 40, 40.0 MB of 40.0 MB, 1.0 MB/s",
+        "sales.orders: rewrite 0 of 2",
+    ]

@@ -1,0 +1,182 @@
+"""A large file by several tasks: one upload, found again by whoever comes, finished once, or dropped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.replicate.copy import ranges_folder
+from lakemirror.replicate.ledger import ledger_folder, read_ledger
+from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
+from lakemirror.replicate.stage import LocalEngine, StageContext, sum_requests
+from lakemirror.replicate.transfer import _work, copy_objects
+from lakemirror.storage.port import ObjectStore, Overwrite
+from lakemirror.storage.wrappers.count import CountingStore
+from tests.unit.replicate.conftest import Bench
+
+BODY = bytes(range(256)) * 4
+CRC = int(google_crc32c.value(BODY))
+BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 200}
+
+
+def context(bench: Bench, **changes: Any) -> StageContext:
+    made = {"copying": bench.copying(**BOUNDS), "split_bytes": 300, "bin_bytes": 10_000, **changes}
+    return bench.context(**made)
+
+
+def planned(bench: Bench, sizes: dict[str, int]) -> Plan:
+    items = []
+    for name, size in sizes.items():
+        bench.store.put(bench.source(name), (BODY * 2)[:size], Overwrite())
+        items.append({"source": bench.source(name), "target": bench.target(name), "size": size, "kind": "data"})
+    table = pa.Table.from_pylist(items, ITEM)
+    rows = [row for batch in PackSegments(context(bench)).write("copy", table) for row in batch.to_pylist()]
+    return Plan(tuple(Segment(**row) for row in rows), 0, sum_requests([]))
+
+
+def copied(bench: Bench, plan: Plan, **changes: Any) -> tuple[int, int, int]:
+    made = copy_objects(plan, context(bench, **changes), LocalEngine(), f"{bench.layout.root}/started")
+    return made.files, made.bytes, made.skipped
+
+
+def in_ledger(bench: Bench, plan: Plan) -> dict[str, tuple[int, int]]:
+    return {
+        row["target"].rsplit("/", 1)[-1]: (row["size"], row["crc32c"])
+        for role in ("copy", "split")
+        for segment in plan.of(role)
+        for row in read_ledger(bench.store, ledger_folder(bench.layout.ledger("p"), segment.uri))
+    }
+
+
+def files(bench: Bench) -> dict[str, bytes]:
+    return {name: data for name, data in bench.objects().items() if not name.startswith(("_", "started"))}
+
+
+def test_files_above_the_bound_are_segments_of_their_own(bench: Bench) -> None:
+    plan = planned(bench, {"a": 1024, "b": 300, "c": 301, "d": 1})
+    assert sorted((one.role, one.files, one.bytes) for one in plan.segments) == [
+        ("copy", 2, 301),
+        ("split", 1, 301),
+        ("split", 1, 1024),
+    ]
+    work, finishing = _work(plan, context(bench))
+    steps = [(row["step"], row["first_part"], row["parts"]) for row in work.to_pylist()]
+    ranges = [("range", 1, 6), ("range", 7, 5), ("range", 12, 5), ("range", 17, 5)]
+    assert sorted(steps, key=str) == sorted([*ranges, ("range", 1, 4), ("range", 5, 3), ("files", None, None)], key=str)
+    assert finishing["step"].to_pylist() == ["finish", "finish"]
+
+
+def test_ranges_meet_in_one_object_with_the_sum_of_the_whole(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY), "small": 10})
+    assert copied(bench, plan) == (2, len(BODY) + 10, 0)
+    assert files(bench) == {"large": BODY, "small": BODY[:10]}
+    assert in_ledger(bench, plan)["large"] == (len(BODY), CRC)
+    assert len(bench.memory.uploads) == 0
+
+
+def test_a_second_run_copies_nothing(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY), "small": 10})
+    copied(bench, plan)
+    source = CountingStore(bench.store)
+    assert copied(bench, plan, copying=bench.copying(source, **BOUNDS)) == (0, 0, 2)
+    assert sum(source.counts.values()) == 0
+
+
+class Breaking(CountingStore):
+    """A source that gives out after so many reads."""
+
+    def __init__(self, inner: ObjectStore, reads: int, error: Exception) -> None:
+        super().__init__(inner)
+        self._left, self._error = reads, error
+
+    def get(self, uri: str, **options: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return super().get(uri, **options)
+
+
+def cut() -> TransientError:
+    return TransientError("get", "x", "the line is cut", "run again")
+
+
+def test_a_run_that_was_cut_goes_on_with_the_same_upload(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    source = Breaking(bench.store, 9, cut())
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(source, **BOUNDS, attempts=1))
+    assert (files(bench), len(bench.memory.uploads)) == ({}, 1)
+    sent = sum(len(one.parts) for one in bench.memory.uploads.values())
+    assert 0 < sent <= 9
+    again = CountingStore(bench.store)
+    assert copied(bench, plan, copying=bench.copying(again, **BOUNDS))[0] == 1
+    assert again.counts["get"] == 21 - sent
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+def test_an_upload_that_was_dropped_meanwhile_is_begun_anew(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(Breaking(bench.store, 9, cut()), **BOUNDS, attempts=1))
+    bench.memory.uploads.clear()
+    with pytest.raises(TransientError, match="its upload was dropped"):
+        copied(bench, plan)
+    assert copied(bench, plan)[0] == 1
+    assert files(bench) == {"large": BODY}
+
+
+def test_other_parts_by_the_configuration_begin_anew(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(Breaking(bench.store, 9, cut()), **BOUNDS, attempts=1))
+    assert copied(bench, plan, copying=bench.copying(part_bytes=64, memory_bytes=200))[0] == 1
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+def test_finished_but_not_written_down_is_adopted(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    copied(bench, plan)
+    bench.store.delete(
+        [one.uri for one in bench.store.list(ledger_folder(bench.layout.ledger("p"), plan.segments[0].uri))]
+    )
+    assert copied(bench, plan) == (0, 0, 1)
+    assert in_ledger(bench, plan)["large"] == (len(BODY), CRC)
+
+
+def test_a_foreign_object_under_the_key_is_a_stop_and_drops_the_upload(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    bench.store.put(bench.target("large"), b"x" * len(BODY))
+    with pytest.raises(PermanentError, match="another object lies under this key"):
+        copied(bench, plan)
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": b"x" * len(BODY)}, 0)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_source_that_changes_between_two_runs_is_a_stop(bench: Bench, is_gone: bool) -> None:
+    """Parts of two versions would make a file that never was."""
+    plan = planned(bench, {"large": len(BODY)})
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(Breaking(bench.store, 9, cut()), **BOUNDS, attempts=1))
+    if is_gone:
+        bench.store.delete([bench.source("large")])
+    else:
+        bench.store.put(bench.source("large"), BODY[::-1], Overwrite())
+    with pytest.raises(SourceVanishedError if is_gone else PermanentError, match=r"is gone|has changed under its name"):
+        copied(bench, plan)
+    assert (files(bench), len(bench.memory.uploads)) == ({}, 0)
+
+
+def test_a_record_of_another_file_is_refused(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(Breaking(bench.store, 9, cut()), **BOUNDS, attempts=1))
+    uri = f"{ranges_folder(bench.layout.ledger('p'), plan.segments[0].uri)}/upload.json"
+    record = json.loads(bench.store.get(uri).data)
+    bench.store.put(uri, json.dumps({**record, "target": "file:///elsewhere"}).encode(), Overwrite())
+    with pytest.raises(PermanentError, match="not as it was written"):
+        copied(bench, plan)

@@ -1,0 +1,159 @@
+"""Wires for tests: over a store that a test stands in front of, and over a wire that breaks on purpose.
+
+`WrappedSides` puts both ports of a side, the store and the wire, behind the same wrapped store, so that what a test
+counts or breaks there is all that is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+from lakemirror.copying.model import OpenWire
+from lakemirror.errors import TransientError
+from lakemirror.storage.clients import MemoryBuckets
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import ObjectInfo, ObjectStore, ThrottledError
+from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
+from lakemirror.storage.wires.local import LocalWire
+from lakemirror.storage.wires.shelves import MemoryShelf
+
+T = TypeVar("T")
+WrapStore = Callable[[str, ObjectStore], ObjectStore]
+
+
+def wire_over(store: ObjectStore, memory: MemoryBuckets | None = None) -> Wire:
+    """The wire whose every request goes through this store; unfinished uploads wait in memory."""
+    return LocalWire(store, MemoryShelf(memory or MemoryBuckets()), in_threads=True)
+
+
+@dataclass
+class WrappedSides:
+    """`App(wrap_store=sides.store, wrap_wire=sides.wire)`: one wrapped store for each side."""
+
+    wrap_store: WrapStore
+    stores: dict[str, ObjectStore] = field(default_factory=dict)
+    memory: MemoryBuckets = field(default_factory=MemoryBuckets)
+
+    def store(self, side: str, store: ObjectStore) -> ObjectStore:
+        if side not in self.stores:
+            self.stores[side] = self.wrap_store(side, store)
+        return self.stores[side]
+
+    def wire(self, side: str, wire: OpenWire) -> OpenWire:
+        return lambda: wire_over(self.store(side, ObstoreStore({})), self.memory)
+
+
+class Act(Enum):
+    """What happens to the request that a fault names."""
+
+    FAIL = "TransientError, nothing done"
+    FAIL_AFTER = "done, then TransientError"
+    THROTTLE = "ThrottledError, nothing done"
+    FLIP = "one bit of the bytes is turned on their way"
+    STALL = "no answer, ever"
+
+
+@dataclass(frozen=True, slots=True)
+class WireFault:
+    """Requests `first` (from 1) to `last` of `verb` meet `act`."""
+
+    verb: str
+    act: Act
+    first: int = 1
+    last: int = 1
+    retry_after_s: float | None = None
+
+
+class FaultyWire:
+    """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way."""
+
+    def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
+        self._inner = inner
+        self._faults = tuple(faults)
+        self._seen: Counter[str] = Counter()
+        self.calls: list[tuple[str, str]] = []
+        self.at_once = self.most_at_once = 0
+
+    def capabilities(self, uri: str) -> WireCapabilities:
+        return self._inner.capabilities(uri)
+
+    async def head(self, uri: str) -> ObjectInfo:
+        return await self._met("head", uri, lambda: self._inner.head(uri))
+
+    async def stored(self, uri: str) -> Stored:
+        return await self._met("stored", uri, lambda: self._inner.stored(uri))
+
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
+        return await self._met(
+            "read", uri, lambda: self._inner.read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
+        )
+
+    def stream(self, uri: str, **options: Any) -> AsyncIterator[bytes]:
+        return self._inner.stream(uri, **options)
+
+    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+        sent = self._sent("create", data)
+        return await self._met("create", uri, lambda: self._inner.create(uri, sent, crc32c))
+
+    async def begin(self, uri: str) -> str:
+        return await self._met("begin", uri, lambda: self._inner.begin(uri))
+
+    async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
+        sent = self._sent("put_part", data)
+        return await self._met("put_part", uri, lambda: self._inner.put_part(uri, upload, number, sent, crc32c))
+
+    async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
+        return await self._met("finish", uri, lambda: self._inner.finish(uri, upload, parts, crc32c))
+
+    async def abort(self, uri: str, upload: str) -> None:
+        await self._met("abort", uri, lambda: self._inner.abort(uri, upload))
+
+    def uploads(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        return self._inner.uploads(prefix_uri)
+
+    async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
+        return await self._met(
+            "copy_within", target_uri, lambda: self._inner.copy_within(source_uri, target_uri, e_tag=e_tag)
+        )
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def count(self, verb: str) -> int:
+        return self._seen[verb]
+
+    def _due(self, verb: str, nth: int) -> list[WireFault]:
+        return [fault for fault in self._faults if fault.verb == verb and fault.first <= nth <= fault.last]
+
+    def _sent(self, verb: str, data: bytes) -> bytes:
+        flips = any(fault.act is Act.FLIP for fault in self._due(verb, self._seen[verb] + 1))
+        return bytes([data[0] ^ 1]) + data[1:] if flips else data
+
+    async def _met(self, verb: str, uri: str, request: Callable[[], Awaitable[T]]) -> T:
+        self._seen[verb] += 1
+        self.calls.append((verb, uri))
+        due = self._due(verb, self._seen[verb])
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(0)
+            for fault in due:
+                if fault.act is Act.STALL:
+                    await asyncio.Event().wait()
+                if fault.act is Act.FAIL:
+                    raise TransientError(verb, uri, "injected", "run again")
+                if fault.act is Act.THROTTLE:
+                    raise ThrottledError(verb, uri, "injected", "slow down", fault.retry_after_s)
+            answer = await request()
+        finally:
+            self.at_once -= 1
+        if any(fault.act is Act.FAIL_AFTER for fault in due):
+            raise TransientError(verb, uri, "injected, after it was done", "run again")
+        return answer

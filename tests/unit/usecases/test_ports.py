@@ -84,7 +84,7 @@ def test_ids_do_not_reach_stores_and_catalogs(lake: Lake, airflow: Airflow, monk
 
     for name in ("open_source", "open_mirror"):
         monkeypatch.setattr(module, name, opened)
-    monkeypatch.setattr(module, "ObstoreStore", lambda properties: given.append(set(properties)))
+    monkeypatch.setattr(module, "ObstoreStore", lambda properties, **_: given.append(set(properties)))
     ports = Ports(load_config(lake.config_path, env={}), connections=airflow)
     assert (ports.source_catalog, ports.mirror_catalog, ports.source_store, ports.mirror_store) is not None
     assert given == [{"uri", "warehouse", "s3.secret-access-key"}] * 4

@@ -268,7 +268,8 @@ class S3Wire:
         if not self._places.is_anonymous:
             payload = _NOTHING
             if body:
-                payload = UNSIGNED if place.origin.startswith("https:") else hashlib.sha256(body).hexdigest()
+                is_summed = _CRC32C in headers or place.origin.startswith("https:")
+                payload = UNSIGNED if is_summed else hashlib.sha256(body).hexdigest()
             credential = await self._credentials.now()
             headers = self._signer.sign(credential, method, place.host, path, encoded_pairs, headers, payload)
         return Request(op, address.uri, method, place, path, encoded_pairs, headers, body)

@@ -134,7 +134,7 @@ class FaultyWire:
 
     def _sent(self, verb: str, data: bytes) -> bytes:
         flips = any(fault.act is Act.FLIP for fault in self._due(verb, self._seen[verb] + 1))
-        return bytes([data[0] ^ 1]) + data[1:] if flips else data
+        return bytes([data[0] ^ 1]) + data[1:] if flips and data else data
 
     async def _met(self, verb: str, uri: str, request: Callable[[], Awaitable[T]]) -> T:
         self._seen[verb] += 1

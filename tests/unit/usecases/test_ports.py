@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from lakemirror.app import App
+from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.cli.main import run
 from lakemirror.config.connections import Connection
 from lakemirror.config.loader import load_config
+from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import UsageError
 from lakemirror.usecases import ports as module
 from lakemirror.usecases.ports import Ports
@@ -74,8 +76,13 @@ def test_ports_ask_when_they_open_and_once(lake: Lake, airflow: Airflow) -> None
 
 def test_ids_do_not_reach_stores_and_catalogs(lake: Lake, airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[set[str]] = []
+
+    def opened(catalog: CatalogConfig) -> SqlCatalog:
+        given.append(set(catalog.properties))
+        return SqlCatalog(catalog.name, catalog.properties)
+
     for name in ("open_source", "open_mirror"):
-        monkeypatch.setattr(module, name, lambda catalog: given.append(set(catalog.properties)))
+        monkeypatch.setattr(module, name, opened)
     monkeypatch.setattr(module, "ObstoreStore", lambda properties: given.append(set(properties)))
     ports = Ports(load_config(lake.config_path, env={}), connections=airflow)
     assert (ports.source_catalog, ports.mirror_catalog, ports.source_store, ports.mirror_store) is not None

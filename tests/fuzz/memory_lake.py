@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import yaml
 
 from lakemirror.app import App
+from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
 from lakemirror.errors import LakemirrorError, LostRaceError
@@ -51,14 +53,17 @@ class FixedCatalog:
     def tables(self) -> tuple[TableRef, ...]:
         return (TABLE,)
 
-    def register(self, table: TableRef, metadata_uri: str) -> None:
-        self.swap(table, "", metadata_uri)
+    def file_io(self) -> Mapping[str, str]:
+        return {}
 
-    def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
-        if (self.pointer or "") != expected:
+    def load(self, table: TableRef) -> MirrorHead | None:
+        return None if self.pointer is None else MirrorHead(self.pointer)
+
+    def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        if self.load(table) != expected:
             raise LostRaceError("commit", str(table), "head moved", "run again")
-        self.pointer = metadata_uri
-        self.moves.append(metadata_uri)
+        self.pointer = new.metadata_uri
+        self.moves.append(new.metadata_uri)
 
 
 class MemoryLake:

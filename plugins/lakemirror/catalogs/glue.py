@@ -17,7 +17,7 @@ from lakemirror.model.table import TableRef
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
-RETRIES: Final = "3"
+RETRIES: Final = 3
 _BUSY: Final = frozenset(
     {
         "ThrottlingException",
@@ -149,6 +149,7 @@ class GlueCatalog:
 
     def _asked(self, op: str, subject: str, ask: Callable[[Any], Found]) -> Found:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.exceptions import ConnectionError as NoConnectionError
 
         try:
             return ask(self._connected())
@@ -158,7 +159,7 @@ class GlueCatalog:
                 raise TransientError(op, subject, message, "run again") from err
             hint = "check glue.region, its credentials and what they may do"
             raise PermanentError(op, subject, message, hint) from err
-        except HTTPClientError as err:
+        except (HTTPClientError, NoConnectionError) as err:
             message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
             raise TransientError(op, subject, message, "run again") from err
         except (BotoCoreError, ValueError) as err:
@@ -169,7 +170,9 @@ class GlueCatalog:
         from pyiceberg.catalog.glue import GlueCatalog as PyicebergCatalog
 
         if self._client is None:
-            self._client = PyicebergCatalog(self._name, **{"glue.max-retries": RETRIES, **self._properties}).glue
+            properties: dict[str, Any] = dict(self._properties)
+            properties["glue.max-retries"] = int(properties.get("glue.max-retries", RETRIES))  # botocore wants a number
+            self._client = PyicebergCatalog(self._name, **properties).glue
         return self._client
 
 

@@ -53,6 +53,9 @@ class Pointer:
     def tables(self) -> tuple[TableRef, ...]:
         return (TABLE,)
 
+    def file_io(self) -> dict[str, str]:
+        return {}
+
 
 @dataclass
 class Run:

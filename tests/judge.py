@@ -93,12 +93,14 @@ class Judge:
 
     def __init__(self, scratch: Path) -> None:
         self._duckdb = DuckDbJudge()
-        self._buckets: dict[str, S3Store] = {}
+        self._buckets: dict[str, Any] = {}  # S3 clients by bucket
         self.spark = _start_spark(scratch)
 
     def close(self) -> None:
         self.spark.stop()
         self._duckdb.close()
+        for client in self._buckets.values():
+            client.close()
 
     def open_lake(self, name: str, folder: Path) -> Lake:
         """A lake in `folder`, made if it is not there; `name` is its catalog on both sides, so it must be new."""
@@ -128,18 +130,16 @@ class Judge:
         for key, value in options.items():
             self.spark.conf.set(f"{prefix}.{key}", value)
         self._duckdb.use_s3(store.bucket, store.endpoint, store.region, store.access_key_id, store.secret_access_key)
-        self._buckets[store.bucket] = store
+        if store.bucket in self._buckets:
+            self._buckets[store.bucket].close()
+        self._buckets[store.bucket] = store.client()
 
     def size_of(self, place: str) -> int | None:
         """Of an object by its plain place, asked of the disk or of the store itself."""
         if not place.startswith("s3://"):
             return size_on_disk(place)
         bucket, _, key = place.removeprefix("s3://").partition("/")
-        client = self._buckets[bucket].client()
-        try:
-            listed = client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
-        finally:
-            client.close()
+        listed = self._buckets[bucket].list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
         return next((int(one["Size"]) for one in listed if one["Key"] == key), None)
 
     def java_table(self, table: Judged) -> Any:

@@ -63,14 +63,23 @@ class FaultyLake:
             "s3.endpoint": at["mirror_store"],
         }
         document: dict[str, Any] = {
-            "source": {"catalog": {"name": "onprem", **source}},
-            "mirror": {"catalog": {"name": "cloud", **mirror}, "location": self.services.mirror_location},
+            "source": {"catalog": {"name": "onprem", **self._by_variables(source, "SOURCE_")}},
+            "mirror": {
+                "catalog": {"name": "cloud", **self._by_variables(mirror, "MIRROR_")},
+                "location": self.services.mirror_location,
+            },
             "defaults": {"copy_part_bytes": 5 << 20},
             "tables": [{"name": NAME}],
         }
         path = self.folder / file
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return path
+
+    def _by_variables(self, properties: Mapping[str, str], side: str) -> dict[str, str]:
+        """As a file may say it: secrets stand in the environment."""
+        found = self.services.environment().items()
+        names = {value: f"${{{name}}}" for name, value in found if name.startswith(side)}
+        return {key: names.get(value, value) for key, value in properties.items()}
 
     def append(self, rows: int = 200) -> None:
         """Texts that do not shrink, so that a file has a middle."""

@@ -21,7 +21,9 @@ STORES, CATALOGS = SERVERS[:2], SERVERS[2:]
 
 
 @pytest.fixture
-def lake(clean_services: Services, tmp_path: Path) -> Iterator[FaultyLake]:
+def lake(clean_services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyLake]:
+    for name, value in clean_services.environment().items():
+        monkeypatch.setenv(name, value)
     with faulty_lake(clean_services, tmp_path) as lake:
         lake.append()
         assert lake.run() == "ok"

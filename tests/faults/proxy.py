@@ -123,8 +123,8 @@ class FaultProxy:
                 pass
         except _Cut:
             _reset(writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            _reset(writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, asyncio.CancelledError):
+            _reset(writer)  # a cancelled task ends here by intention: the proxy stops
         finally:
             for one in (writer, up):
                 if one is not None:

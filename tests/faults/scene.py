@@ -24,7 +24,7 @@ from tests.faults.proxy import FaultProxy
 NAME = "shop.orders"
 TABLE = TableRef.parse(NAME)
 SERVERS = ("source store", "mirror store", "source catalog", "mirror catalog")
-PATIENCE_S = 2  # of a request without an answer
+PATIENCE_S = 6  # of a request without an answer; the first write of a fresh store takes 3 s
 Row = tuple[int, str]
 
 

@@ -50,6 +50,11 @@ class DemoHome:
         return ""
 
     @property
+    def again(self) -> str:
+        """The command that runs this demo and leaves Airflow up."""
+        return "make demo KEEP=1"
+
+    @property
     def files(self) -> str:
         """A command that lists what the mirror has of shop.orders."""
         return f"ls {short(self.mirror.folder)}/warehouse/shop/orders/*"

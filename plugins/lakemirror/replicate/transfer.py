@@ -102,7 +102,9 @@ def _shared(
         yield here, at_once
         return
     ports = context.copying
-    with Hub(engine.driver if tasks else None, ports.rates, tasks, ports.shares, on_progress=told.reach) as address:
+    with Hub(
+        engine.driver if tasks else None, ports.rates, min(tasks, ports.shares), ports.shares, on_progress=told.reach
+    ) as address:
 
         def spread(stage: CopySegments, work: pa.Table) -> pa.Table:
             return engine.run(stage, work, COPIED, told.rows)

@@ -52,7 +52,7 @@ class CopySettings:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of files that may be held: each is there twice for a moment, in the pieces it came in and as a whole."""
+        """Bytes of files that may be held: each is there twice for a moment, in pieces as it came and as a whole."""
         return self.memory_bytes // 2
 
 

@@ -43,14 +43,14 @@ class Copier:
         is_one_store: bool = False,
     ) -> None:
         self.settings = settings
-        self.memory = ByteLimit(settings.memory_bytes)
+        self.memory = ByteLimit(settings.held_bytes)
         self._budget = RetryBudget(settings.retry_budget)
 
         def retrying() -> Retrying:
             gate = Gate(settings.concurrency)
             return Retrying(gate, pace, self._budget, settings.attempts, random, clock, sleep)
 
-        chunk_bytes = min(settings.part_bytes, settings.memory_bytes)
+        chunk_bytes = min(settings.part_bytes, settings.held_bytes)
         self.source = SourceEnd(source, retrying(), self.memory, chunk_bytes)
         self.mirror = MirrorEnd(mirror, retrying(), self.memory, chunk_bytes)
         self._is_one_store = is_one_store
@@ -115,19 +115,21 @@ class Copier:
         """Parts of a file into an upload, as many at once as memory allows; in the order of `plans`."""
 
         async def send(plan: PartPlan) -> Part:
-            try:
-                part = await self._send_part(item, upload, e_tag, plan)
-            finally:
-                self.memory.release(plan.length)
+            part = await self._send_part(item, upload, e_tag, plan)
             on_part(part)
             return part
+
+        def releases(size_bytes: int) -> Callable[[asyncio.Task[Part]], None]:
+            return lambda task: self.memory.release(size_bytes)
 
         sent: list[asyncio.Task[Part]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for plan in plans:
                     await self.memory.acquire(plan.length)
-                    sent.append(group.create_task(send(plan)))
+                    task = group.create_task(send(plan))
+                    task.add_done_callback(releases(plan.length))  # also of one that is cancelled before it begins
+                    sent.append(task)
         except BaseExceptionGroup as errors:
             raise weightiest(errors.exceptions) from None
         return [task.result() for task in sent]

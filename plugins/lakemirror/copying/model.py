@@ -40,7 +40,7 @@ class CopySettings:
     concurrency: int = 64
     """Requests in flight at once, at most; fewer when a store asks for it."""
     memory_bytes: int = 256 * 10**6
-    """Bytes of files in memory at once."""
+    """What files may take in memory at once."""
     part_bytes: int = 16 * 1024**2
     """A larger file goes in parts of this size."""
     attempts: int = 8
@@ -51,6 +51,11 @@ class CopySettings:
     """One file, with all its tries."""
     deadline_at: float | None = None
     """The moment, in seconds of the epoch, when the whole copy must be done; None: whenever."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of files that may be held: each is there twice for a moment, in pieces as it came and as a whole."""
+        return self.memory_bytes // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ class CopyPorts:
     is_one_store: bool = False
     """Both sides are one store under the same account, which may copy by itself."""
     clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    """Seconds of the epoch; for the deadline, which all processes share."""
+    random: Callable[[], float] = random.random
 
 
 class Counts:
@@ -63,7 +66,7 @@ async def opened(ports: CopyPorts, task: str) -> AsyncIterator[Opened]:
         mirror,
         ports.settings,
         pace,
-        random=random.Random().random,
+        random=ports.random,
         clock=ports.clock,
         is_one_store=ports.is_one_store,
     )

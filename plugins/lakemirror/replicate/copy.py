@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -82,17 +81,21 @@ class CopySegments:
         task = "+".join(f"{row['uri'].rsplit('/', 1)[-1]}:{row['first_part'] or 0}" for row in rows)[:1000]
         async with opened(self.context.copying, task) as made:
             settings = made.copier.settings
-            left_s = None if settings.deadline_at is None else max(0.0, settings.deadline_at - time.time())
+            left_s = (
+                None if settings.deadline_at is None else max(0.0, settings.deadline_at - self.context.copying.now())
+            )
             try:
                 async with asyncio.timeout(left_s):
                     failure = await work_off(self._jobs(made, rows, works), settings.concurrency)
+            except asyncio.CancelledError:
+                await _flushed(works)
+                raise
             except TimeoutError as err:
                 text = "the copy is not done when it should be (copy_deadline_seconds)"
                 failure = TransientError("copy", self.context.plan_uri, text, "run again: it goes on from here")
                 failure.__cause__ = err
             if failure is None or isinstance(failure, LakemirrorError):
-                for work in works:
-                    await work.ledger.flush()
+                await _flushed(works)
             if failure is not None:
                 raise failure
             await made.pace.leave(is_done=True)
@@ -170,6 +173,11 @@ class CopySegments:
             )
             counts = {}
         return pa.RecordBatch.from_pylist(rows, COPIED)
+
+
+async def _flushed(works: list[_Work]) -> None:
+    for work in works:
+        await work.ledger.flush()
 
 
 def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:

@@ -80,7 +80,7 @@ def _work(plan: Plan, context: StageContext) -> tuple[pa.Table, pa.Table]:
     for segment in plan.of("split"):
         powers = mirror.capabilities(context.ledger_uri)
         wanted = max(settings.part_bytes, powers.min_part_bytes)
-        part_bytes = bins.part_bytes_for(segment.bytes, wanted, settings.memory_bytes, segment.uri, powers.max_parts)
+        part_bytes = bins.part_bytes_for(segment.bytes, wanted, settings.held_bytes, segment.uri, powers.max_parts)
         for chosen in bins.ranges_of(segment.bytes, part_bytes, context.split_bytes):
             rows.append(work_of(segment, "range", part_bytes, chosen))
         finishing.append(work_of(segment, "finish", part_bytes))
@@ -102,7 +102,9 @@ def _shared(
         yield here, at_once
         return
     ports = context.copying
-    with Hub(engine.driver if tasks else None, ports.rates, tasks, ports.shares, on_progress=told.reach) as address:
+    with Hub(
+        engine.driver if tasks else None, ports.rates, min(tasks, ports.shares), ports.shares, on_progress=told.reach
+    ) as address:
 
         def spread(stage: CopySegments, work: pa.Table) -> pa.Table:
             return engine.run(stage, work, COPIED, told.rows)

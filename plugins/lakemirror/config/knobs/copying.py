@@ -97,7 +97,7 @@ class CopyKnobs(Section, defer_build=True):
     )
     copy_memory_bytes: Bytes = knob(
         256 * 10**6,
-        "Bytes of files that one copy task holds in memory at once.",
+        "What the files that one copy task holds may take in memory at once.",
         requirement="M3",
         unit="bytes",
         ge=1024**2,

@@ -2,16 +2,20 @@
 
 Properties have pyiceberg's names: `uri`, `warehouse`, `token` or `credential` with `oauth2-server-uri`, `scope`,
 `audience`, `resource`, `prefix`, `header.<name>`; and our own `rest.timeout-s`. What is not there is refused by name.
-Every request has a time limit and every answer a size limit. No secret is ever part of an error or of a repr.
+Every request has a time limit and every answer a size limit. What may be asked twice (all but commits) is asked again
+when it fails for a passing reason, a few times, as late as the server wants it. No secret is ever part of an error or
+of a repr.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 from lakemirror.errors import PermanentError, TransientError, UnsupportedError
@@ -25,6 +29,9 @@ Json = dict[str, Any]
 TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 1 << 28
+ATTEMPTS: Final = 4
+_FIRST_PAUSE_S: Final = 0.3
+_LONGEST_PAUSE_S: Final = 20.0
 _LOGIN: Final = ("token", "credential")
 _REFUSED: Final = {
     "rest.sigv4-enabled": "SigV4 is not in this version",
@@ -34,6 +41,15 @@ _REFUSED: Final = {
 _THROTTLED: Final = 429
 _EXPIRED: Final = (401, 419)
 _FORBIDDEN: Final = 403
+
+
+T = TypeVar("T")
+
+
+class BusyError(TransientError):
+    """The server wants to be left alone, for `pause_s` at least if it said so."""
+
+    pause_s: float = 0.0
 
 
 class UnknownOutcomeError(TransientError):
@@ -75,9 +91,12 @@ class _Server:
 class RestClient:
     """One catalog. Threads may share it; it connects when it is first asked, once per process."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, properties: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._name = name
         self._given = dict(properties)
+        self._sleep = sleep
         self._server: _Server | None = None
         self._lock = threading.RLock()
         for key, why in _REFUSED.items():
@@ -116,8 +135,12 @@ class RestClient:
         self, path: str, op: str, subject: str, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
     ) -> Answer:
         """TransientError if it cannot be had now; 404, 304 and what a caller may understand come back as answers."""
-        answer = self._authorized("GET", path, op, subject, None, headers, query)
-        return self._judged(answer, op, subject)
+
+        def ask() -> Answer:
+            return self._judged(self._authorized("GET", path, op, subject, None, headers, query), op, subject)
+
+        self._connected(op)
+        return self._patiently(ask)
 
     def post(self, path: str, body: Json, op: str, subject: str) -> Answer:
         """UnknownOutcomeError if it was sent and no clear answer came; TransientError if it was not taken at all."""
@@ -136,11 +159,28 @@ class RestClient:
     def _judged(self, answer: Answer, op: str, subject: str) -> Answer:
         if answer.status == _THROTTLED or (answer.status >= 500 and answer.status != 501):
             after = f" in {answer.retry_after} s" if answer.retry_after else ""
-            raise TransientError(op, subject, self._words(answer), f"run again{after}")
+            busy = BusyError(op, subject, self._words(answer), f"run again{after}")
+            busy.pause_s = float(answer.retry_after) if answer.retry_after.isdecimal() else 0.0
+            raise busy
         if answer.status in (*_EXPIRED, _FORBIDDEN):
             hint = "check token, or credential and oauth2-server-uri, and what they may do"
             raise PermanentError(op, subject, self._words(answer), hint)
         return answer
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Of what may be asked twice without harm; not beyond twice the time of one request."""
+        timeout_s = float(self._given.get("rest.timeout-s", TIMEOUT_S))
+        deadline = time.monotonic() + 2 * timeout_s
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return ask()
+            except TransientError as err:
+                wanted = err.pause_s if isinstance(err, BusyError) else 0.0
+                pause_s = min(_LONGEST_PAUSE_S, wanted + random.uniform(0.5, 1) * _FIRST_PAUSE_S * 2**attempt)
+                if time.monotonic() + pause_s > deadline:
+                    raise
+            self._sleep(pause_s)
+        return ask()
 
     def _words(self, answer: Answer) -> str:
         told = f"{answer.error_type}: {answer.message}" if answer.error_type else answer.message
@@ -256,7 +296,7 @@ class RestClient:
     def _connected(self, op: str) -> _Server:
         with self._lock:
             if self._server is None:
-                self._server = self._connect(op)
+                self._server = self._patiently(lambda: self._connect(op))
             return self._server
 
     def _connect(self, op: str) -> _Server:

@@ -22,7 +22,7 @@ def take(old: Json | None, requirements: list[Json], updates: list[Json]) -> Jso
     for requirement in requirements:
         _check(old, requirement)
     table = copy.deepcopy(old) if old is not None else _new()
-    last = {"schema": None, "spec": None, "order": None}
+    last: dict[str, int | None] = {"schema": None, "spec": None, "order": None}
     for update in updates:
         if update["action"] == "set-snapshot-ref" and update["ref-name"] == "main":
             added = [one["snapshot"] for one in updates if one["action"] == "add-snapshot"]

@@ -125,7 +125,7 @@ def test_defaults() -> None:
 def test_names_are_those_of_the_models() -> None:
     flat = {(name,) for name in DEFAULTS if name != "gc"}
     assert set(knob_names()) == flat | {("gc", name) for name in GcKnobs.model_fields}
-    assert len(list(knob_names())) == 45
+    assert len(list(knob_names())) == 54
 
 
 @pytest.mark.parametrize("model", [Knobs, GcKnobs, CacheConfig])

@@ -12,7 +12,7 @@ from lakemirror.replicate import manifests
 from tests.avro_bytes import block_bodies, header_of, raw_container
 from tests.iceberg_files import data_files, delete_positions
 from tests.integration.looking import check_whole, stable_objects
-from tests.lake import Lake, rows
+from tests.lake import Lake, path_of, rows
 from tests.walkers import needs_c
 
 pytestmark = pytest.mark.integration
@@ -130,16 +130,24 @@ def test_other_records_under_a_rewritten_files_key_are_a_stop(lake: Lake, kind: 
     assert lake.ready() == []
 
 
-def test_a_foreign_object_under_a_data_files_key_is_a_stop_naming_both_checksums(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("same_size", "words"),
+    [
+        (False, r"want \d+ bytes with crc32c [0-9a-f]{8}, got 7 bytes"),
+        (True, r"want \d+ bytes with crc32c [0-9a-f]{8}, got \d+ with [0-9a-f]{8}"),
+    ],
+)
+def test_a_foreign_object_under_a_data_files_key_is_a_stop_naming_both(lake: Lake, same_size: bool, words: str) -> None:
     orders = lake.create()
     orders.append(rows(3))
     (source,) = data_files(orders)
     target = Path(source.removeprefix("file://").replace(str(lake.warehouse), str(lake.mirror_folder)))
     target.parent.mkdir(parents=True)
-    target.write_bytes(b"foreign")
-    with pytest.raises(PermanentError, match=r"want \d+ bytes with crc32c [0-9a-f]{8}, got 7 with [0-9a-f]{8}"):
+    foreign = path_of(source).read_bytes()[::-1] if same_size else b"foreign"
+    target.write_bytes(foreign)
+    with pytest.raises(PermanentError, match=words):
         lake.mirror()
-    assert (target.read_bytes(), lake.ready()) == (b"foreign", [])
+    assert (target.read_bytes(), lake.ready()) == (foreign, [])
     target.unlink()
     lake.sync()
     assert lake.mirror_rows() == lake.source_rows()

@@ -260,7 +260,7 @@ class S3Wire:
         check_range(uri, (start, 0), there.size_bytes)
 
     async def _read_whole(self, uri: str, size_bytes: int, e_tag: str | None) -> tuple[bytes, Mapping[str, str]]:
-        """Without a range: of ranges, Amazon names no sum."""
+        """Without a range: the answer to a range need not name the sum of the whole."""
         headers = ASK if e_tag is None else {**ASK, "if-match": e_tag}
         request = await self._request("read", check_key(uri, "read"), "GET", headers, {}, b"")
         async with self._http.answered(request) as response:

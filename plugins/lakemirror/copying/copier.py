@@ -155,9 +155,7 @@ class Copier:
             lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
         )
 
-    async def finish(
-        self, item: CopyItem, upload: str, parts: Sequence[Part], source_crc32c: int | None
-    ) -> CopiedItem:
+    async def finish(self, item: CopyItem, upload: str, parts: Sequence[Part], source_crc32c: int | None) -> CopiedItem:
         """Make the object of its parts. Doing it again is fine: what is there then is compared.
 
         MisreadError, and nothing made, if they are not those of `source_crc32c`, the sum that the source's store keeps.

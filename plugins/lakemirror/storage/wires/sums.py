@@ -3,7 +3,9 @@
 - A full-object checksum in the answer decides: other bytes are a TransientError. Sums of sums (COMPOSITE, `…-3`) and
   kinds that cannot be computed here (CRC64NVME) are passed over.
 - Without one, an ETag of the shape of an MD5 is compared, where the answer does not say that it is something else
-  (KMS, keys of the customer's). It costs more than all other sums, so only where no TLS guards the line.
+  (KMS, keys of the customer's). That of an upload of one part, `…-1`, is the MD5 of the part's MD5: pyarrow writes all
+  its smaller files so. Of more parts nobody tells where they meet. MD5 costs more than all other sums, so it is
+  computed only where no TLS guards the line.
 - Stores may make ETags that look like an MD5 and are none. So other bytes are read once more: the same bytes twice are
   what the store has, and the ETag is odd. As soon as odd ETags outnumber the matching ones, none is compared any more.
 """
@@ -16,6 +18,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from lakemirror.errors import TransientError
@@ -24,7 +27,7 @@ from lakemirror.storage.checksum import crc32c_of, from_base64
 ASK: Final = {"x-amz-checksum-mode": "ENABLED"}
 CRC32C: Final = "x-amz-checksum-crc32c"
 Read = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
-_MD5_TAG: Final = re.compile(r'"?([0-9a-fA-F]{32})"?')
+_MD5_TAG: Final = re.compile(r'"?(?P<sum>[0-9a-fA-F]{32})(?P<in_parts>-1)?"?')
 _KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
 _AT_ONCE_BYTES: Final = 1 << 20  # more is hashed beside the event loop
 _KINDS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {  # with their size, the cheapest first
@@ -33,6 +36,14 @@ _KINDS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {  # with their
     "x-amz-checksum-sha1": (20, lambda data: hashlib.sha1(data, usedforsecurity=False).digest()),
     "x-amz-checksum-sha256": (32, lambda data: hashlib.sha256(data).digest()),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """An ETag that looks like an MD5; `is_in_parts`: like the MD5 of the MD5 of the only part."""
+
+    md5: bytes
+    is_in_parts: bool
 
 
 class WholeReads:
@@ -47,13 +58,13 @@ class WholeReads:
         if (kept := _kept_sum(headers)) is not None:
             await _check_sum(uri, data, *kept)
             return data
-        want = None if has_tls or self._odd > self._matching else _md5_in(headers)
+        want = None if has_tls or self._odd > self._matching else _tag_in(headers)
         if want is None or await self._matches(data, want):
             return data
         first = crc32c_of(data)
         del data  # two of them would be more memory than the caller has set aside
         again, headers = await read()
-        want = _md5_in(headers)
+        want = _tag_in(headers)
         if want is not None and await self._matches(again, want):
             return again
         if crc32c_of(again) != first:
@@ -61,8 +72,9 @@ class WholeReads:
         self._odd += 1
         return again
 
-    async def _matches(self, data: bytes, want: bytes) -> bool:
-        is_equal = await _digest(_md5, data) == want
+    async def _matches(self, data: bytes, want: _Tag) -> bool:
+        got = await _digest(_md5, data)
+        is_equal = want.md5 == (_md5(got) if want.is_in_parts else got)
         self._matching += is_equal
         return is_equal
 
@@ -105,14 +117,14 @@ async def _check_sum(uri: str, data: bytes, name: str, want: bytes) -> None:
         raise misread(uri, f"want {name.rpartition('-')[2].upper()} {want.hex()}, got {got.hex()}")
 
 
-def _md5_in(headers: Mapping[str, str]) -> bytes | None:
+def _tag_in(headers: Mapping[str, str]) -> _Tag | None:
     """The MD5 that the ETag may be."""
     if headers.get("x-amz-server-side-encryption", "") in _KMS:
         return None
     if "x-amz-server-side-encryption-customer-algorithm" in headers:
         return None
     found = _MD5_TAG.fullmatch(headers.get("ETag", ""))
-    return bytes.fromhex(found[1]) if found else None
+    return _Tag(bytes.fromhex(found["sum"]), found["in_parts"] is not None) if found else None
 
 
 def _md5(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -54,7 +54,7 @@ class Act(Enum):
     FAIL = "TransientError, nothing done"
     FAIL_AFTER = "done, then TransientError"
     THROTTLE = "ThrottledError, nothing done"
-    FLIP = "one bit of the bytes is turned on their way"
+    FLIP = "one bit of the bytes is turned on their way, to the store or from it"
     STALL = "no answer, ever"
 
 
@@ -70,10 +70,14 @@ class WireFault:
 
 
 class FaultyWire:
-    """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way."""
+    """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way.
+
+    With `crc32cs` it tells the sums of these objects, as stores do that keep them.
+    """
 
     def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
         self._inner = inner
+        self.crc32cs: dict[str, int] = {}
         self._faults = tuple(faults)
         self._seen: Counter[str] = Counter()
         self.calls: list[tuple[str, str]] = []
@@ -86,14 +90,17 @@ class FaultyWire:
         return await self._met("head", uri, lambda: self._inner.head(uri))
 
     async def stored(self, uri: str) -> Stored:
-        return await self._met("stored", uri, lambda: self._inner.stored(uri))
+        stored = await self._met("stored", uri, lambda: self._inner.stored(uri))
+        return replace(stored, crc32c=self.crc32cs.get(uri, stored.crc32c))
 
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:
-        return await self._met(
+        nth = self._seen["read"] + 1
+        data = await self._met(
             "read", uri, lambda: self._inner.read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
         )
+        return self._turned("read", nth, data)
 
     def stream(self, uri: str, **options: Any) -> AsyncIterator[bytes]:
         return self._inner.stream(uri, **options)
@@ -133,7 +140,10 @@ class FaultyWire:
         return [fault for fault in self._faults if fault.verb == verb and fault.first <= nth <= fault.last]
 
     def _sent(self, verb: str, data: bytes) -> bytes:
-        flips = any(fault.act is Act.FLIP for fault in self._due(verb, self._seen[verb] + 1))
+        return self._turned(verb, self._seen[verb] + 1, data)
+
+    def _turned(self, verb: str, nth: int, data: bytes) -> bytes:
+        flips = any(fault.act is Act.FLIP for fault in self._due(verb, nth))
         return bytes([data[0] ^ 1]) + data[1:] if flips and data else data
 
     async def _met(self, verb: str, uri: str, request: Callable[[], Awaitable[T]]) -> T:

@@ -39,9 +39,9 @@ class Request:
 class S3Double:
     """The state of the server.
 
-    `forced` answers a key with a status, `answers` with a body, both with the headers `said`; `ignores_conditions` is
-    for one of those that answer 200 to what they do not know; `cut` sends only so many bytes of a body, `swap` is
-    what a key holds after its body was cut.
+    `forced` answers a key with a status, `answers` with a body, both with the headers `said`, which reads get too;
+    `ignores_conditions` is for one of those that answer 200 to what they do not know; `cut` sends only so many bytes of
+    a body, `swap` is what a key holds after its body was cut; `bodies` are what the next reads of a key give instead.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class S3Double:
     ignores_conditions: bool = False
     cut: dict[str, int] = field(default_factory=dict)
     swap: dict[str, bytes] = field(default_factory=dict)
+    bodies: dict[str, list[bytes]] = field(default_factory=dict)
     endpoint: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     ids: Iterator[int] = field(default_factory=count)
@@ -139,8 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.state.objects.get(key)
         if data is None:
             return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        said = {"etag": _e_tag(data), "last_modified": format_datetime(_THEN, usegmt=True)}
-        status, part = 200, data
+        said = {"etag": _e_tag(data), "last_modified": format_datetime(_THEN, usegmt=True), **self.state.said}
+        bodies = self.state.bodies.get(key) if self.command == "GET" else None
+        status, part = 200, bodies.pop(0) if bodies else data
         if wanted := headers.get("range"):
             first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
             if first >= len(data):

@@ -66,6 +66,9 @@ async def measure(services: Services, objects: int, tasks: int) -> None:
     async def wire_get(name: str) -> bytes:
         return await read_wire.read(from_(name), 0, SIZE_BYTES)
 
+    async def wire_get_compared(name: str) -> bytes:
+        return await read_wire.read(from_(name), 0, SIZE_BYTES, size_bytes=SIZE_BYTES)
+
     async def wire_put(uri: str, data: bytes) -> None:
         await write_wire.create(uri, data, crc32c_of(data))
 
@@ -74,6 +77,7 @@ async def measure(services: Services, objects: int, tasks: int) -> None:
         ("obstore / obstore", obstore_get, obstore_put),
         ("obstore / wire", obstore_get, wire_put),
         ("wire / wire", wire_get, wire_put),
+        ("wire, MD5 compared / wire", wire_get_compared, wire_put),
     ):
         to = f"s3://{mirror.bucket}/{uuid.uuid4().hex}"
 

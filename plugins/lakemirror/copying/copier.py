@@ -2,6 +2,8 @@
 
 - A small file is one read and one create; a larger one goes in parts, several at once, read while others are sent.
 - Bytes are read once. A write that fails is tried again with the bytes at hand.
+- Bytes that were damaged when they were read are read again: small files by the wire's word, larger ones if the sum of
+  their parts is not the one that the source's store keeps of the whole; then their upload is dropped.
 - A key that is taken is compared by size and CRC32C: our own earlier write is adopted, anything else is a stop.
 - An upload in parts that cannot be finished is aborted.
 """
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lakemirror.copying import bins
 from lakemirror.copying.bins import PartPlan
-from lakemirror.copying.ends import MirrorEnd, SourceEnd, changing, foreign, vanishing
+from lakemirror.copying.ends import MirrorEnd, MisreadError, SourceEnd, changing, foreign, misread, vanishing
 from lakemirror.copying.gate import Gate
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
@@ -25,6 +27,8 @@ from lakemirror.storage.port import ConditionFailed, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Wire
 
 ABORT_S = 30.0
+MAX_READS = 3
+"""Of a file in parts whose sum is not that of its source."""
 
 
 class Copier:
@@ -91,14 +95,25 @@ class Copier:
         return _copied(item, crc32c, stored)
 
     async def _in_parts(self, item: CopyItem) -> CopiedItem:
+        reads = 1
+        while True:
+            try:
+                return await self._in_parts_once(item)
+            except MisreadError as err:
+                if reads >= MAX_READS or not self._budget.take():
+                    err.add_note(f"gave up after {reads} reads of the whole file")
+                    raise
+                reads += 1
+
+    async def _in_parts_once(self, item: CopyItem) -> CopiedItem:
         there = await self.source.look(item, self.patience(item))
         plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
         upload = await self.begin(item)
         try:
             parts = await self.send(item, upload, there.e_tag, plans)
-            return await self.finish(item, upload, parts)
+            return await self.finish(item, upload, parts, there.crc32c)
         except (LakemirrorError, asyncio.CancelledError) as err:
-            await self._abort_after(err, item, upload)
+            await self.abort_after(err, item, upload)
             raise
 
     async def begin(self, item: CopyItem) -> str:
@@ -142,10 +157,15 @@ class Copier:
             lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
         )
 
-    async def finish(self, item: CopyItem, upload: str, parts: Sequence[Part]) -> CopiedItem:
-        """Make the object of its parts. Doing it again is fine: what is there then is compared."""
+    async def finish(self, item: CopyItem, upload: str, parts: Sequence[Part], source_crc32c: int | None) -> CopiedItem:
+        """Make the object of its parts. Doing it again is fine: what is there then is compared.
+
+        MisreadError, and nothing made, if they are not those of `source_crc32c`, the sum that the source's store keeps.
+        """
         patience = self.patience(item)
         crc32c = combined((part.crc32c, part.size_bytes) for part in parts)
+        if source_crc32c not in (None, crc32c):
+            raise misread(item, source_crc32c, crc32c)
         try:
             stored = await self.mirror.retrying(
                 lambda: self.mirror.wire.finish(item.target, upload, parts, crc32c), patience
@@ -187,7 +207,7 @@ class Copier:
         there = await self.mirror.adopt(item, crc32c, patience)
         return CopiedItem(item, crc32c, there.e_tag, adopted=True)
 
-    async def _abort_after(self, err: BaseException, item: CopyItem, upload: str) -> None:
+    async def abort_after(self, err: BaseException, item: CopyItem, upload: str) -> None:
         """An upload left behind costs room, not correctness: the error that led here is the one to tell."""
         try:
             async with asyncio.timeout(ABORT_S):

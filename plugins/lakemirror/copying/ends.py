@@ -14,6 +14,10 @@ from lakemirror.storage.port import ConditionFailed, ObjectNotFound
 from lakemirror.storage.wire import Stored, Wire
 
 
+class MisreadError(TransientError):
+    """What was read of a source file, part by part, is not what its store keeps."""
+
+
 class End:
     """One store: its wire, its retries, and the memory that both ends share."""
 
@@ -36,7 +40,7 @@ class End:
         for start in range(0, stored.size_bytes, self._chunk_bytes):
             length = min(self._chunk_bytes, stored.size_bytes - start)
             async with self._memory.hold(length):
-                read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag)
+                read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag, size_bytes=stored.size_bytes)
                 whole = extend(whole, await self.retrying(read, patience, paid_bytes=length if is_paid else 0))
         return whole
 
@@ -135,6 +139,11 @@ def wrong_size(item: CopyItem, got: int) -> PermanentError:
         f"its size is not what its manifest says (want {item.size_bytes}, got {got})",
         "look at it",
     )
+
+
+def misread(item: CopyItem, want: int, got: int) -> MisreadError:
+    text = f"damaged on the way (want crc32c {want:08x}, got {got:08x})"
+    return MisreadError("copy", item.source, text, "run again; if it is always so, its store has lost it: restore it")
 
 
 def foreign(item: CopyItem, crc32c: int, got: str) -> PermanentError:

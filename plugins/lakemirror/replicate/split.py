@@ -3,7 +3,8 @@
 The upload is written down before the first part is sent: whoever comes to copy a range finds it, or begins it, and of
 two who begin at once one wins and the other drops his. Parts are written down with their sums and the store's tags.
 Finishing puts them together once all are there; doing it again finds the object and compares. An upload that was
-dropped meanwhile is begun anew, and parts of the old one count no longer.
+dropped meanwhile is begun anew, and parts of the old one count no longer. Parts that together are not what the source's
+store keeps are dropped, and the last step copies the file by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 from lakemirror.copying import bins
 from lakemirror.copying.bins import Range
 from lakemirror.copying.copier import Copier, upload_gone
+from lakemirror.copying.ends import MisreadError
 from lakemirror.copying.model import CopiedItem, CopyItem
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.replicate import control
@@ -41,13 +43,14 @@ _RECORD: dict[str, control.Check] = {
     "target": control.is_text,
     "size": control.is_count,
     "part_bytes": control.is_count,
-    "e_tag": lambda value: value is None or isinstance(value, str),
+    "e_tag": control.or_none(control.is_text),
+    "crc32c": control.or_none(control.is_count),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An upload as it was written down, with the version of the source file that all its parts are of."""
+    """An upload as it was written down, with the version of the source file that all its parts are of, and its sum."""
 
     upload: str
     source: str
@@ -55,6 +58,7 @@ class Begun:
     size: int
     part_bytes: int
     e_tag: str | None
+    crc32c: int | None
 
 
 class SplitFile:
@@ -109,7 +113,12 @@ class SplitFile:
                 return await copier.copy(item, looks_first=True)
             text = f"parts are missing (want {len(want)}, got {len(parts)})"
             raise TransientError("copy", item.target, text, "run again: it sends the rest")
-        return await copier.finish(item, begun.upload, [parts[number] for number in want])
+        try:
+            return await copier.finish(item, begun.upload, [parts[number] for number in want], begun.crc32c)
+        except MisreadError as err:
+            await copier.abort_after(err, item, begun.upload)
+            await self._forget(begun)
+            return await copier.copy(item)
 
     async def abort(self) -> None:
         """Drop the upload, if one is written down."""
@@ -134,7 +143,7 @@ class SplitFile:
         item = self._item
         seen = await self._copier.source.look(item, self._copier.patience(item))
         upload = await self._copier.begin(item)
-        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, seen.e_tag)
+        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, seen.e_tag, seen.crc32c)
         try:
             await asyncio.to_thread(self._write, begun, e_tag)
         except (LakemirrorError, asyncio.CancelledError) as err:

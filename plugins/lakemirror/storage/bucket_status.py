@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.keys import Address
-from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound
+from lakemirror.storage.port import EXPIRED, ConditionFailed, ObjectInfo, ObjectNotFound, has_expired
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult
 
 _REASON_CHARS: Final = 300
+_CODE: Final = re.compile(r"<Code>\s*(\w{1,100})\s*</Code>")
 
 
 def info_of(address: Address, meta: ObjectMeta) -> ObjectInfo:
@@ -68,6 +70,9 @@ def _translated(err: Exception, op: str, uri: str) -> Exception:
     )
     if isinstance(err, FileNotFoundError):
         return ObjectNotFound(op, uri, "there is no such object or bucket", "check the URI")
+    code = _CODE.search(str(err))  # obstore has no type for it, and passes on what the server wrote
+    if code is not None and code[1] in EXPIRED:
+        return has_expired(op, uri, code[1])
     if isinstance(err, denied):
         return PermanentError(op, uri, f"access denied ({reason})", "check credentials and permissions")
     if isinstance(err, refused):

@@ -23,6 +23,8 @@ from lakemirror.errors import PermanentError, TransientError
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 MAX_GET_BYTES: Final = 1 << 30
 """What `get` holds in memory at most unless a caller says otherwise; what may be larger is streamed."""
+EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+"""The codes by which stores refuse credentials that were good before."""
 
 
 class ObjectNotFound(PermanentError):
@@ -186,3 +188,10 @@ def check_copy_condition(uri: str, condition: Condition) -> None:
 def cut_short(op: str, uri: str, want_bytes: int, got_bytes: int) -> TransientError:
     """The error of an answer that ended before the length that its head promised."""
     return TransientError(op, uri, f"cut short (want {want_bytes} bytes, got {got_bytes})", "read it again")
+
+
+def has_expired(op: str, uri: str, reason: str) -> TransientError:
+    """The error of credentials that were good before: they are renewed elsewhere, and the next run has them."""
+    return TransientError(
+        op, uri, f"the credentials have expired ({reason})", "renew them; the next run takes the new ones"
+    )

@@ -161,6 +161,48 @@ def test_bytes_that_are_at_hand_are_not_read_again(buckets: Buckets) -> None:
     assert source.count("read") == 10
 
 
+@pytest.mark.parametrize("left", [1, 2])
+def test_parts_that_were_wrong_when_they_were_read_are_copied_again(buckets: Buckets, left: int) -> None:
+    """The whole tells it, where the source keeps its sum; the bad upload is dropped before anything is made of it."""
+    item = buckets.put("f", LARGE)
+    flips = [WireFault("read", Act.FLIP, nth, nth) for nth in (3, 13)[:left]]
+    copier, source, mirror = buckets.copier(source=flips)
+    source.crc32cs[item.source] = crc(LARGE)
+    assert told(run(copier.copy(item))) == (crc(LARGE), False)
+    assert (buckets.mirrored(), buckets.uploads()) == ({"f": LARGE}, 0)
+    assert (source.count("read"), source.count("stored")) == (10 * (left + 1), left + 1)
+    assert (mirror.count("abort"), mirror.count("finish")) == (left, 1)
+
+
+@pytest.mark.parametrize(("retry_budget", "reads"), [(100, 30), (1, 20), (0, 10)])
+def test_parts_that_are_always_wrong_end_transient(buckets: Buckets, retry_budget: int, reads: int) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(source=[WireFault("read", Act.FLIP, 1, 1000)], retry_budget=retry_budget)
+    source.crc32cs[item.source] = crc(LARGE)
+    with pytest.raises(TransientError, match=rf"damaged on the way \(want crc32c {crc(LARGE):08x}, got") as caught:
+        run(copier.copy(item))
+    assert caught.value.subject == item.source
+    assert (buckets.mirrored(), buckets.uploads()) == ({}, 0)
+    assert (source.count("read"), mirror.count("finish")) == (reads, 0)
+
+
+def test_a_small_object_that_is_read_for_its_sum_is_read_as_a_whole(buckets: Buckets) -> None:
+    """So that the wire can compare it with what the store says of it."""
+    item = buckets.put("f", SMALL)
+    buckets.put("f", SMALL, "mirror")
+    copier, source, mirror = buckets.copier()
+    asked: list[object] = []
+    for wire in (source, mirror):
+
+        async def noting(*args: object, _read: object = wire.read, **options: object) -> bytes:
+            asked.append(options["size_bytes"])
+            return await _read(*args, **options)  # type: ignore[operator,no-any-return]
+
+        wire.read = noting  # type: ignore[method-assign]
+    assert run(copier.copy(item, looks_first=True)).adopted
+    assert asked == [len(SMALL)] * 2
+
+
 def test_a_stall_ends_with_the_deadline_and_drops_the_upload(buckets: Buckets) -> None:
     item = buckets.put("f", LARGE)
     copier, _, _ = buckets.copier(mirror=[WireFault("put_part", Act.STALL, 3, 3)], object_deadline_s=0.05)

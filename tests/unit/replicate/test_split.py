@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -18,6 +19,7 @@ from lakemirror.replicate.transfer import _work, copy_objects
 from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
+from tests.wires import Act, FaultyWire, WireFault, wire_over
 
 BODY = bytes(range(256)) * 4
 CRC = int(google_crc32c.value(BODY))
@@ -128,6 +130,34 @@ def test_an_upload_that_was_dropped_meanwhile_is_begun_anew(bench: Bench) -> Non
         copied(bench, plan)
     assert copied(bench, plan)[0] == 1
     assert files(bench) == {"large": BODY}
+
+
+@pytest.mark.parametrize(("flips", "reads"), [(1, 42), (1000, 84)])
+def test_parts_that_are_not_those_of_the_source_are_dropped_and_copied_again(
+    bench: Bench, flips: int, reads: int
+) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    wires: list[FaultyWire] = []
+
+    def source() -> FaultyWire:
+        faults = [WireFault("read", Act.FLIP, 1, flips)] if flips > 1 or not wires else []
+        wires.append(FaultyWire(wire_over(bench.store, bench.memory), faults))
+        wires[-1].crc32cs[bench.source("large")] = CRC
+        return wires[-1]
+
+    copying = replace(bench.copying(**BOUNDS), source=source)
+    if flips > 1:
+        with pytest.raises(TransientError, match="damaged on the way"):
+            copied(bench, plan, copying=copying)
+        assert files(bench) == {}
+    else:
+        assert copied(bench, plan, copying=copying)[0] == 1
+        assert files(bench) == {"large": BODY}
+        assert in_ledger(bench, plan)["large"] == (len(BODY), CRC)
+    assert (sum(wire.count("read") for wire in wires), len(bench.memory.uploads)) == (reads, 0)
+    if flips > 1:
+        assert copied(bench, plan)[0] == 1  # begun anew: nothing of the bad upload counts
+        assert files(bench) == {"large": BODY}
 
 
 def test_other_parts_by_the_configuration_begin_anew(bench: Bench) -> None:

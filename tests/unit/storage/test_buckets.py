@@ -55,6 +55,18 @@ def test_errors_are_told_apart(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired"])
+def test_credentials_that_have_expired_pass(double: S3Double, store: ObstoreStore, status: int, code: str) -> None:
+    double.forced["x"] = status
+    double.answers["x"] = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
+    for op, call in (("put", lambda: store.put(URI, b"data")), ("get", lambda: store.get(URI))):
+        with pytest.raises(TransientError, match=rf"the credentials have expired \({code}\)") as raised:
+            call()
+        assert (raised.value.op, raised.value.subject) == (op, URI)
+        assert raised.value.hint == "renew them; the next run takes the new ones"
+
+
 def test_a_conditional_write_is_tried_once_and_others_again(double: S3Double, store: ObstoreStore) -> None:
     double.forced["x"] = 500
     with pytest.raises(TransientError):

@@ -2,6 +2,7 @@
 
 - An e_tag is the object's generation, as everywhere in this library: that is what GCS compares.
 - `create` is one PUT with `x-goog-if-generation-match: 0` and `x-goog-hash: crc32c=…`, which GCS checks.
+- Whole objects that are read are compared with the CRC32C that the answer names.
 - GCS knows no condition on uploads in parts. So the parts become an object beside the target,
   `<key>._upload-<token>`; when its CRC32C is right, a rewrite with ifGenerationMatch=0 gives it its name (within a
   bucket that moves no bytes), and it is deleted. A writer that dies between the two leaves that object behind: nobody
@@ -41,6 +42,7 @@ from lakemirror.storage.wires.http import (
     environment_proxy,
     pieces_of,
 )
+from lakemirror.storage.wires.sums import check_read
 from lakemirror.storage.wires.xml import parsed, text_in
 
 _GENERATION: Final = "x-goog-generation"
@@ -92,7 +94,10 @@ class GcsWire:
         async with self._http.answered(request) as response:
             _check_same(uri, e_tag, response.headers.get(_GENERATION))
             check_answer(request, response, start, length, size_bytes)
-            return await body_of(request, response, length)
+            data = await body_of(request, response, length)
+        if response.headers["Content-Range"].endswith(f"/{length}"):  # GCS names the sum of the whole, of parts too
+            check_read(uri, data, _crc32c_in(response.headers))
+        return data
 
     async def stream(
         self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES

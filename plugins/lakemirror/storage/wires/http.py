@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from lakemirror.errors import PermanentError, TransientError
-from lakemirror.storage.port import ConditionFailed, ObjectNotFound, ThrottledError, cut_short
+from lakemirror.storage.port import EXPIRED, ConditionFailed, ObjectNotFound, ThrottledError, cut_short, has_expired
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -26,7 +26,7 @@ _READ_BUFFER_BYTES: Final = 1 << 20
 _SLICE_BYTES: Final = 512 * 1024
 _CODE: Final = re.compile(rb"<Code>\s*(\w{1,100})\s*</Code>")
 _DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
-_PASSING: Final = frozenset({"ExpiredToken", "RequestTimeout", "IncompleteBody", "OperationAborted", "InternalError"})
+_PASSING: Final = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", "InternalError"})
 _THROTTLED: Final = frozenset({"SlowDown", "RequestLimitExceeded", "Throttling", "TooManyRequests"})
 _NOT_AUTOMATIC: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -124,7 +124,9 @@ class Http:
             ) as response:
                 if not 200 <= response.status < 300:
                     said = await _bounded(response, _MAX_ERROR_BYTES)
-                    code = "ExpiredToken" if response.status == 401 and self._was_let_in else _code(said)
+                    code = _code(said)
+                    if self._was_let_in and (response.status == 401 or code == "InvalidToken"):
+                        code = "ExpiredToken"
                     raise failure(request, response.status, code, _retry_after_s(response.headers))
                 self._was_let_in = True
                 yield response
@@ -167,6 +169,15 @@ def check_answer(
         )
 
 
+def is_whole(request: Request, response: ClientResponse, size_bytes: int) -> bool:
+    """Whether an answer without a range says that it is as long as the object; PermanentError if it says nothing."""
+    said = response.headers.get("Content-Length", "")
+    if response.status != 200 or not (said.isascii() and said.isdecimal()):
+        why = f"the answer does not say its size (status {response.status})"
+        raise PermanentError(request.op, request.uri, why, "check the endpoint")
+    return int(said) == size_bytes
+
+
 async def body_of(request: Request, response: ClientResponse, length: int) -> bytes:
     """The body, which must be of this length."""
     data = await response.read()
@@ -200,6 +211,8 @@ def failure(request: Request, status: int, code: str, retry_after_s: float | Non
         return ThrottledError(op, uri, f"the store asks for fewer requests ({reason})", "run again", retry_after_s)
     if code in _DAMAGED:
         return TransientError(op, uri, f"damaged on the way ({reason})", "send it again")
+    if code in EXPIRED:
+        return has_expired(op, uri, reason)
     if code in _PASSING or status in (408, 409) or (status >= 500 and status != 501):
         return TransientError(op, uri, f"the store answered {reason}", "run again")
     if status == 404:

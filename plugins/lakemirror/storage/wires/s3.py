@@ -2,6 +2,7 @@
 
 - Objects and parts go out with `x-amz-checksum-crc32c`, which the server checks; a server that does not gets
   Content-MD5. Whatever sum the answer names is compared.
+- Whole objects are read by one request without a range, and compared with the sum that its answer names (sums.py).
 - `create` and `finish` carry `If-None-Match: *`. Servers that ignore it on `finish` are looked at first.
 - `copy_within` is CopyObject with that condition where the server keeps it, otherwise an upload whose parts the server
   copies; objects over 5 GiB always go that way.
@@ -15,6 +16,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -22,8 +24,17 @@ from lakemirror.errors import PermanentError
 from lakemirror.storage.abilities import AMAZON, Abilities
 from lakemirror.storage.checksum import as_base64, from_base64
 from lakemirror.storage.keys import Address, check_key, check_prefix
-from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, ObjectInfo, ObjectNotFound, check_range
-from lakemirror.storage.wire import Part, Stored, Upload, WireCapabilities, check_arrived, check_parts, check_slice
+from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, ObjectInfo, ObjectNotFound, check_range, cut_short
+from lakemirror.storage.wire import (
+    Part,
+    Stored,
+    Upload,
+    WireCapabilities,
+    check_arrived,
+    check_parts,
+    check_size,
+    check_slice,
+)
 from lakemirror.storage.wires.http import (
     Answer,
     Http,
@@ -32,10 +43,12 @@ from lakemirror.storage.wires.http import (
     check_answer,
     encoded,
     encoded_query,
+    is_whole,
     pieces_of,
 )
 from lakemirror.storage.wires.s3_place import S3Places
 from lakemirror.storage.wires.sigv4 import UNSIGNED, Credentials, Signer
+from lakemirror.storage.wires.sums import ASK, WholeReads, full_crc32c
 from lakemirror.storage.wires.xml import parsed, text_in
 
 _GIB: Final = 1 << 30
@@ -55,6 +68,7 @@ class S3Wire:
         self._http = Http()
         self._credentials = Credentials(self._places.credential)
         self._signer = Signer(self._places.region)
+        self._whole_reads = WholeReads()
 
     def capabilities(self, uri: str) -> WireCapabilities:
         return WireCapabilities(
@@ -71,8 +85,8 @@ class S3Wire:
 
     async def stored(self, uri: str) -> Stored:
         address = check_key(uri, "stored")
-        headers = (await self.ask("stored", address, "HEAD", {"x-amz-checksum-mode": "ENABLED"})).headers
-        return Stored(_info(uri, headers).size_bytes, from_base64(headers.get(_CRC32C, "")), headers.get("ETag"))
+        headers = (await self.ask("stored", address, "HEAD", ASK)).headers
+        return Stored(_info(uri, headers).size_bytes, full_crc32c(headers), headers.get("ETag"))
 
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
@@ -81,6 +95,9 @@ class S3Wire:
         if length == 0:
             await self._check_empty(uri, start, e_tag)
             return b""
+        if start == 0 and length == size_bytes:
+            read = partial(self._read_whole, uri, length, e_tag)
+            return await self._whole_reads(uri, read, has_tls=self._places.has_tls)
         request = await self._reading("read", uri, start, length, e_tag)
         async with self._http.answered(request) as response:
             check_answer(request, response, start, length, size_bytes)
@@ -241,6 +258,17 @@ class S3Wire:
         if e_tag is not None and there.e_tag != e_tag:
             raise _changed(uri, e_tag, there.e_tag)
         check_range(uri, (start, 0), there.size_bytes)
+
+    async def _read_whole(self, uri: str, size_bytes: int, e_tag: str | None) -> tuple[bytes, Mapping[str, str]]:
+        """Without a range: the answer to a range need not name the sum of the whole."""
+        headers = ASK if e_tag is None else {**ASK, "if-match": e_tag}
+        request = await self._request("read", check_key(uri, "read"), "GET", headers, {}, b"")
+        async with self._http.answered(request) as response:
+            if is_whole(request, response, size_bytes):
+                return await body_of(request, response, size_bytes), response.headers
+            said_bytes = int(response.headers["Content-Length"])
+        check_size(uri, size_bytes, (await self.head(uri)).size_bytes)
+        raise cut_short("read", uri, size_bytes, said_bytes)
 
     async def _reading(self, op: str, uri: str, start: int, length: int, e_tag: str | None) -> Request:
         headers = {"range": f"bytes={start}-{start + length - 1}"}

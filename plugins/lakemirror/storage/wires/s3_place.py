@@ -35,6 +35,10 @@ class S3Places:
         self._connect_s, self._read_s = timeouts(properties, "s3")
         self._places: dict[str, Place] = {}
 
+    @property
+    def has_tls(self) -> bool:
+        return self._scheme == "https"
+
     def of(self, address: Address) -> tuple[Place, str]:
         place = self._places.get(address.bucket)
         if place is None:

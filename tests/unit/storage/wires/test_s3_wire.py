@@ -50,6 +50,10 @@ def run(
     [
         (400, "BadDigest", TransientError),
         (400, "ExpiredToken", TransientError),
+        (403, "ExpiredToken", TransientError),
+        (403, "RequestExpired", TransientError),
+        (400, "TokenRefreshRequired", TransientError),
+        (403, "InvalidToken", PermanentError),
         (400, "RequestTimeout", TransientError),
         (400, "InvalidPart", PermanentError),
         (301, "PermanentRedirect", PermanentError),
@@ -75,6 +79,19 @@ def test_errors_are_told_apart_and_nothing_is_tried_again(
     assert type(raised.value) is kind
     assert (raised.value.op, raised.value.subject, bool(raised.value.hint)) == ("create", URI, True)
     assert len(double.requests) == 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, ""), (400, "InvalidToken"), (403, "RequestExpired")])
+def test_credentials_that_were_good_before_have_expired(double: S3Double, status: int, code: str) -> None:
+    async def work(wire: Wire) -> None:
+        await wire.create(URI, DATA, SUM)
+        double.forced["x"] = status
+        double.answers["x"] = f"<Error><Code>{code}</Code></Error>".encode()
+        await wire.read(URI, 0, len(DATA), size_bytes=len(DATA))
+
+    with pytest.raises(TransientError, match="the credentials have expired") as raised:
+        run(double, work)
+    assert raised.value.hint == "renew them; the next run takes the new ones"
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("7", 7.0), ("Fri, 31 Dec 1999 23:59:59 GMT", None), ("", None)])

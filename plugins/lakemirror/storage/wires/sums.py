@@ -1,0 +1,135 @@
+"""Whether the bytes of a whole object are those that S3 keeps: by a sum that the same answer names.
+
+- A full-object checksum in the answer decides: other bytes are a TransientError. Sums of sums (COMPOSITE, `…-3`) and
+  kinds that cannot be computed here (CRC64NVME) are passed over.
+- Without one, an ETag of the shape of an MD5 is compared, where the answer does not say that it is something else
+  (KMS, keys of the customer's). That of an upload of one part, `…-1`, is the MD5 of the part's MD5: pyarrow writes all
+  its smaller files so. Of more parts nobody tells where they meet. MD5 costs more than all other sums, so it is
+  computed only where no TLS guards the line.
+- Stores may make ETags that look like an MD5 and are none. So other bytes are read once more: the same bytes twice are
+  what the store has, and the ETag is odd. As soon as odd ETags outnumber the matching ones, none is compared any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lakemirror.errors import TransientError
+from lakemirror.storage.checksum import crc32c_of, from_base64
+
+ASK: Final = {"x-amz-checksum-mode": "ENABLED"}
+CRC32C: Final = "x-amz-checksum-crc32c"
+Read = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
+_MD5_TAG: Final = re.compile(r'"?(?P<sum>[0-9a-fA-F]{32})(?P<in_parts>-1)?"?')
+_KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
+_AT_ONCE_BYTES: Final = 1 << 20  # more is hashed beside the event loop
+_KINDS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {  # with their size, the cheapest first
+    CRC32C: (4, lambda data: crc32c_of(data).to_bytes(4, "big")),
+    "x-amz-checksum-crc32": (4, lambda data: zlib.crc32(data).to_bytes(4, "big")),
+    "x-amz-checksum-sha1": (20, lambda data: hashlib.sha1(data, usedforsecurity=False).digest()),
+    "x-amz-checksum-sha256": (32, lambda data: hashlib.sha256(data).digest()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """An ETag that looks like an MD5; `is_in_parts`: like the MD5 of the MD5 of the only part."""
+
+    md5: bytes
+    is_in_parts: bool
+
+
+class WholeReads:
+    """The comparison for one wire, with what it has learned of its store's ETags."""
+
+    def __init__(self) -> None:
+        self._matching = self._odd = 0
+
+    async def __call__(self, uri: str, read: Read, *, has_tls: bool) -> bytes:
+        """What `read` reads, by one call of it if all is well."""
+        data, headers = await read()
+        if (kept := _kept_sum(headers)) is not None:
+            await _check_sum(uri, data, *kept)
+            return data
+        want = None if has_tls or self._odd > self._matching else _tag_in(headers)
+        if want is None or await self._matches(data, want):
+            return data
+        first = crc32c_of(data)
+        del data  # two of them would be more memory than the caller has set aside
+        again, headers = await read()
+        want = _tag_in(headers)
+        if want is not None and await self._matches(again, want):
+            return again
+        if crc32c_of(again) != first:
+            raise misread(uri, "two reads gave two contents, neither of them that of its ETag")
+        self._odd += 1
+        return again
+
+    async def _matches(self, data: bytes, want: _Tag) -> bool:
+        got = await _digest(_md5, data)
+        is_equal = want.md5 == (_md5(got) if want.is_in_parts else got)
+        self._matching += is_equal
+        return is_equal
+
+
+def full_crc32c(headers: Mapping[str, str]) -> int | None:
+    """The CRC32C of a whole object that an answer names."""
+    return None if _is_composite(headers) else from_base64(headers.get(CRC32C, ""))
+
+
+def check_read(uri: str, data: bytes, want: int | None) -> None:
+    """TransientError if a store names another CRC32C than that of the bytes that came."""
+    if want is not None and (got := crc32c_of(data)) != want:
+        raise misread(uri, f"want CRC32C {want:08x}, got {got:08x}")
+
+
+def misread(uri: str, why: str) -> TransientError:
+    return TransientError("read", uri, f"damaged on the way ({why})", "read it again")
+
+
+def _is_composite(headers: Mapping[str, str]) -> bool:
+    return headers.get("x-amz-checksum-type", "").upper() == "COMPOSITE"
+
+
+def _kept_sum(headers: Mapping[str, str]) -> tuple[str, bytes] | None:
+    if _is_composite(headers):
+        return None
+    for name, (size_bytes, _) in _KINDS.items():
+        try:
+            want = base64.b64decode(headers.get(name, ""), validate=True)
+        except ValueError:
+            continue  # a sum of sums
+        if len(want) == size_bytes:
+            return name, want
+    return None
+
+
+async def _check_sum(uri: str, data: bytes, name: str, want: bytes) -> None:
+    got = await _digest(_KINDS[name][1], data)
+    if got != want:
+        raise misread(uri, f"want {name.rpartition('-')[2].upper()} {want.hex()}, got {got.hex()}")
+
+
+def _tag_in(headers: Mapping[str, str]) -> _Tag | None:
+    """The MD5 that the ETag may be."""
+    if headers.get("x-amz-server-side-encryption", "") in _KMS:
+        return None
+    if "x-amz-server-side-encryption-customer-algorithm" in headers:
+        return None
+    found = _MD5_TAG.fullmatch(headers.get("ETag", ""))
+    return _Tag(bytes.fromhex(found["sum"]), found["in_parts"] is not None) if found else None
+
+
+def _md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+async def _digest(sum_of: Callable[[bytes], bytes], data: bytes) -> bytes:
+    return sum_of(data) if len(data) <= _AT_ONCE_BYTES else await asyncio.to_thread(sum_of, data)

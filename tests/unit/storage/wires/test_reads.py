@@ -1,0 +1,232 @@
+"""Bytes that turn on their way from the source: each sum that a store may name, and what is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.checksum import as_base64, crc32c_of
+from lakemirror.storage.port import ConditionFailed
+from lakemirror.storage.wire import Wire, open_wire
+from lakemirror.storage.wires.sums import WholeReads
+from tests.contract.s3_double import S3Double, s3_double
+from tests.unit.storage.wires.gcs_double import Asked, GcsDouble, gcs_double
+
+T = TypeVar("T")
+DATA = b"0123456789" * 7
+WRONG = b"1" + DATA[1:]
+OTHER = b"2" + DATA[1:]
+URI = "s3://bucket/x"
+
+
+def base64_of(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def md5_of(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+SUMS = {
+    "crc32c": as_base64(crc32c_of(DATA)),
+    "crc32": base64_of(zlib.crc32(DATA).to_bytes(4, "big")),
+    "sha1": base64_of(hashlib.sha1(DATA, usedforsecurity=False).digest()),
+    "sha256": base64_of(hashlib.sha256(DATA).digest()),
+}
+ONE_PART = f'"{hashlib.md5(hashlib.md5(DATA).digest()).hexdigest()}-1"'
+NOT_MD5 = '"' + "0" * 32 + '"'
+
+
+@pytest.fixture
+def double() -> Iterator[S3Double]:
+    with s3_double() as running:
+        running.objects["x"] = DATA
+        yield running
+
+
+def run(double: S3Double, work: Callable[[Wire], Awaitable[T]]) -> T:
+    async def opened() -> T:
+        wire = open_wire(double.properties)
+        try:
+            return await work(wire)
+        finally:
+            await wire.close()
+
+    return asyncio.run(opened())
+
+
+def whole(wire: Wire, e_tag: str | None = None) -> Awaitable[bytes]:
+    return wire.read(URI, 0, len(DATA), size_bytes=len(DATA), e_tag=e_tag)
+
+
+def test_a_whole_object_is_one_request_that_asks_for_its_sum(double: S3Double) -> None:
+    assert run(double, whole) == DATA
+    (asked,) = double.requests
+    assert (asked.method, asked.headers["x-amz-checksum-mode"], "range" in asked.headers) == ("GET", "ENABLED", False)
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_bytes_that_are_not_those_of_the_sum_are_damaged(double: S3Double, kind: str) -> None:
+    double.said = {f"x_amz_checksum_{kind}": SUMS[kind], "etag": NOT_MD5}
+    double.bodies["x"] = [DATA, WRONG]
+    assert run(double, whole) == DATA
+    with pytest.raises(TransientError, match=rf"damaged on the way \(want {kind.upper()} [0-9a-f]+, got") as caught:
+        run(double, whole)
+    assert (caught.value.op, caught.value.subject, caught.value.hint) == ("read", URI, "read it again")
+    assert len(double.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"x_amz_checksum_crc32c": f"{SUMS['crc32c']}-2"},
+        {"x_amz_checksum_crc32c": SUMS["crc32c"], "x_amz_checksum_type": "COMPOSITE"},
+        {"x_amz_checksum_crc64nvme": base64_of(bytes(8))},
+        {"x_amz_checksum_sha256": base64_of(bytes(4))},
+    ],
+)
+def test_sums_of_sums_and_unknown_ones_decide_nothing(double: S3Double, said: dict[str, str]) -> None:
+    double.said = {**said, "etag": '"0123-2"'}
+    double.bodies["x"] = [WRONG]
+    assert run(double, whole) == WRONG
+    assert len(double.requests) == 1
+
+
+@pytest.mark.parametrize("e_tag", [md5_of(DATA), md5_of(DATA).strip('"'), ONE_PART])
+def test_without_a_sum_the_md5_in_the_e_tag_tells_damage_and_the_next_read_heals(double: S3Double, e_tag: str) -> None:
+    double.said = {"etag": e_tag}
+    double.bodies["x"] = [WRONG, DATA]
+    assert run(double, whole) == DATA
+    assert len(double.requests) == 2
+
+
+def test_two_wrong_reads_are_damage(double: S3Double) -> None:
+    double.said = {"etag": md5_of(DATA)}
+    double.bodies["x"] = [WRONG, OTHER]
+    with pytest.raises(TransientError, match="damaged on the way"):
+        run(double, whole)
+    assert len(double.requests) == 2
+
+
+def test_e_tags_that_are_not_the_md5_are_learned_by_one_second_read(double: S3Double) -> None:
+    double.said = {"etag": NOT_MD5}
+
+    async def three(wire: Wire) -> list[bytes]:
+        return [await whole(wire) for _ in range(3)]
+
+    assert run(double, three) == [DATA] * 3
+    assert len(double.requests) == 4
+
+
+def test_one_odd_e_tag_among_good_ones_does_not_end_the_comparing(double: S3Double) -> None:
+    async def work(wire: Wire) -> list[bytes]:
+        double.said = {"etag": md5_of(DATA)}
+        read = [await whole(wire)]
+        double.said = {"etag": NOT_MD5}
+        read.append(await whole(wire))
+        double.said = {"etag": md5_of(DATA)}
+        double.bodies["x"] = [WRONG, DATA]
+        return [*read, await whole(wire)]
+
+    assert run(double, work) == [DATA] * 3
+    assert len(double.requests) == 5
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"etag": '"0123456789abcdef0123456789abcdef-3"'},
+        {"etag": '"0123"'},
+        {"etag": NOT_MD5, "x_amz_server_side_encryption": "aws:kms"},
+        {"etag": NOT_MD5, "x_amz_server_side_encryption": "aws:kms:dsse"},
+        {"etag": NOT_MD5, "x_amz_server_side_encryption_customer_algorithm": "AES256"},
+    ],
+)
+def test_e_tags_that_are_no_md5_are_not_compared(double: S3Double, said: dict[str, str]) -> None:
+    double.said = said
+    assert run(double, whole) == DATA
+    assert len(double.requests) == 1
+
+
+def test_the_stores_own_encryption_keeps_the_md5(double: S3Double) -> None:
+    double.said = {"etag": md5_of(DATA), "x_amz_server_side_encryption": "AES256"}
+    double.bodies["x"] = [WRONG, DATA]
+    assert run(double, whole) == DATA
+
+
+@pytest.mark.parametrize(("has_tls", "reads"), [(False, 2), (True, 1)])
+def test_over_tls_the_md5_is_not_computed(has_tls: bool, reads: int) -> None:
+    done = 0
+
+    async def read() -> tuple[bytes, dict[str, str]]:
+        nonlocal done
+        done += 1
+        return DATA, {"ETag": NOT_MD5}
+
+    assert asyncio.run(WholeReads()(URI, read, has_tls=has_tls)) == DATA
+    assert done == reads
+
+
+def test_large_bodies_are_compared_too(double: S3Double) -> None:
+    large = bytes(3 << 20)
+    double.objects["x"] = large
+    double.said = {"etag": md5_of(large)}
+    double.bodies["x"] = [b"1" + large[1:], large]
+    assert run(double, lambda wire: wire.read(URI, 0, len(large), size_bytes=len(large))) == large
+    assert len(double.requests) == 2
+
+
+@pytest.mark.parametrize("size", [len(DATA) - 1, len(DATA) + 1])
+def test_another_size_is_told_before_the_bytes_are_read(double: S3Double, size: int) -> None:
+    with pytest.raises(PermanentError, match=rf"want {size}, got {len(DATA)}") as caught:
+        run(double, lambda wire: wire.read(URI, 0, size, size_bytes=size))
+    assert (type(caught.value), caught.value.subject) == (PermanentError, URI)
+
+
+def test_an_answer_that_says_it_is_shorter_than_the_object_is_cut_short(double: S3Double) -> None:
+    double.bodies["x"] = [DATA[:10]]
+    with pytest.raises(TransientError, match=rf"cut short \(want {len(DATA)} bytes, got 10\)"):
+        run(double, whole)
+
+
+def test_a_whole_read_that_names_its_version(double: S3Double) -> None:
+    assert run(double, lambda wire: whole(wire, md5_of(DATA))) == DATA
+    assert double.requests[0].headers["if-match"] == md5_of(DATA)
+    double.forced["x"] = 412
+    with pytest.raises(ConditionFailed):
+        run(double, lambda wire: whole(wire, md5_of(WRONG)))
+
+
+def gcs_read(body: bytes, said: dict[str, str], start: int = 0, length: int = len(DATA)) -> tuple[bytes, GcsDouble]:
+    def answer(asked: Asked) -> tuple[int, dict[str, str], bytes]:
+        where = f"bytes {start}-{start + length - 1}/{len(DATA)}"
+        return 206, {"content-range": where, "x-goog-generation": "7", **said}, body
+
+    async def read(endpoint: str) -> bytes:
+        wire = open_wire({"gcs.service.host": endpoint})
+        try:
+            return await wire.read("gs://bucket/x", start, length, size_bytes=len(DATA))
+        finally:
+            await wire.close()
+
+    with gcs_double(answer) as double:
+        return asyncio.run(read(double.endpoint)), replace(double)
+
+
+def test_gcs_names_the_sum_of_whole_objects() -> None:
+    said = {"x-goog-hash": f"crc32c={SUMS['crc32c']},md5=AAAA"}
+    data, double = gcs_read(DATA, said)
+    assert (data, len(double.asked)) == (DATA, 1)
+    with pytest.raises(TransientError, match="damaged on the way") as caught:
+        gcs_read(WRONG, said)
+    assert (caught.value.op, caught.value.subject) == ("read", "gs://bucket/x")
+    assert gcs_read(WRONG, {})[0] == WRONG
+    assert gcs_read(DATA[:5], said, length=5)[0] == DATA[:5]  # the sum is that of the whole

@@ -24,6 +24,10 @@ class DuckDbJudge:
         """Let it read `s3://<bucket>/…` from this store."""
         self._pool.submit(_use_s3, bucket, endpoint, region, key, secret).result()
 
+    def use_gcs(self, bucket: str, endpoint: str) -> None:
+        """Let it read `gs://<bucket>/…` from this emulator, which checks no signature."""
+        self._pool.submit(_use_gcs, bucket, endpoint).result()
+
     def compare(self, source_uri: str | None, mirror_uri: str | None) -> tuple[int, int, int]:
         """By two metadata.json files: rows of the mirror, rows only in the source, rows only in the mirror."""
         return self._pool.submit(_compare, str(source_uri), str(mirror_uri)).result()
@@ -38,6 +42,12 @@ def _use_s3(bucket: str, endpoint: str, region: str, key: str, secret: str) -> N
     options = f"KEY_ID '{key}', SECRET '{secret}', REGION '{region}', ENDPOINT '{host}'"
     options += f", URL_STYLE 'path', USE_SSL false, SCOPE 's3://{bucket}'"
     _connection().execute(f'CREATE OR REPLACE SECRET "{bucket}" (TYPE s3, PROVIDER config, {options})')
+
+
+def _use_gcs(bucket: str, endpoint: str) -> None:
+    options = f"KEY_ID 'any', SECRET 'any', ENDPOINT '{endpoint.removeprefix('http://')}'"
+    options += f", URL_STYLE 'path', USE_SSL false, SCOPE 'gs://{bucket}'"
+    _connection().execute(f'CREATE OR REPLACE SECRET "gcs_{bucket}" (TYPE gcs, PROVIDER config, {options})')
 
 
 def _compare(source_uri: str, mirror_uri: str) -> tuple[int, int, int]:

@@ -1,8 +1,8 @@
 """The judges: engines that lakemirror has no part in read both sides and say where they differ.
 
 Spark SQL with Iceberg's own runtime reads source and mirror through Java's JdbcCatalog, over the very SQLite files that
-lakemirror and pyiceberg use, or through REST catalogs on S3; DuckDB reads the metadata.json files, from disk or from
-S3. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror retains, and at
+lakemirror and pyiceberg use, or through REST catalogs on S3 and GCS; DuckDB reads the metadata.json files, from disk or
+from these stores. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror retains, and at
 what the metadata says of files.
 
 The same session is the writer of the source tables in the end-to-end tests (see `spark_writer`).
@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,8 +27,9 @@ from pyspark.sql import SparkSession
 
 from dev.lake import Lake
 from dev.services import RestCatalog, S3Store
-from tests.comparison import METADATA, Json, differing_metadata, differing_rows, plain, size_on_disk
+from tests.comparison import METADATA, Json, SizeOf, differing_metadata, differing_rows, plain, size_on_disk
 from tests.duckdb_judge import DuckDbJudge
+from tests.judged_stores import GcsStore, size_in_gcs, size_in_s3
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars"
@@ -93,13 +95,14 @@ class Judge:
 
     def __init__(self, scratch: Path) -> None:
         self._duckdb = DuckDbJudge()
-        self._buckets: dict[str, Any] = {}  # S3 clients by bucket
+        self._buckets: dict[str, SizeOf] = {}  # by scheme and name: the size of an object by its key
+        self._clients: dict[str, Any] = {}  # of S3, by bucket
         self.spark = _start_spark(scratch)
 
     def close(self) -> None:
         self.spark.stop()
         self._duckdb.close()
-        for client in self._buckets.values():
+        for client in self._clients.values():
             client.close()
 
     def open_lake(self, name: str, folder: Path) -> Lake:
@@ -121,26 +124,38 @@ class Judge:
             self.spark.conf.set(key, value)
         return lake
 
-    def open_rest(self, name: str, catalog: RestCatalog, store: S3Store) -> None:
+    def open_rest(self, name: str, catalog: RestCatalog, store: S3Store | GcsStore) -> None:
         """Make a REST catalog known by name, and the store that its tables live in; both judges read that."""
         prefix = f"spark.sql.catalog.{name}"
-        options = {"type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "cache-enabled": "false"}
-        options |= {**catalog.properties, **store.properties, "client.region": store.region}
+        options = {"type": "rest", "cache-enabled": "false", **catalog.properties, **store.properties}
+        if isinstance(store, GcsStore):
+            options["io-impl"] = "org.apache.iceberg.gcp.gcs.GCSFileIO"
+            self._duckdb.use_gcs(store.bucket, store.endpoint)
+        else:
+            options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": store.region}
+            access = (store.access_key_id, store.secret_access_key)
+            self._duckdb.use_s3(store.bucket, store.endpoint, store.region, *access)
         self.spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         for key, value in options.items():
             self.spark.conf.set(f"{prefix}.{key}", value)
-        self._duckdb.use_s3(store.bucket, store.endpoint, store.region, store.access_key_id, store.secret_access_key)
-        if store.bucket in self._buckets:
-            self._buckets[store.bucket].close()
-        self._buckets[store.bucket] = store.client()
+        self._open_bucket(store)
+
+    def _open_bucket(self, store: S3Store | GcsStore) -> None:
+        if isinstance(store, GcsStore):
+            self._buckets[f"gs://{store.bucket}"] = partial(size_in_gcs, store)
+            return
+        if store.bucket in self._clients:
+            self._clients[store.bucket].close()
+        self._clients[store.bucket] = store.client()
+        self._buckets[f"s3://{store.bucket}"] = partial(size_in_s3, self._clients[store.bucket], store.bucket)
 
     def size_of(self, place: str) -> int | None:
         """Of an object by its plain place, asked of the disk or of the store itself."""
-        if not place.startswith("s3://"):
+        scheme, separator, rest = place.partition("://")
+        if not separator:
             return size_on_disk(place)
-        bucket, _, key = place.removeprefix("s3://").partition("/")
-        listed = self._buckets[bucket].list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
-        return next((int(one["Size"]) for one in listed if one["Key"] == key), None)
+        bucket, _, key = rest.partition("/")
+        return self._buckets[f"{scheme}://{bucket}"](key)
 
     def java_table(self, table: Judged) -> Any:
         """Iceberg's own Table object, by py4j."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dev.services.iceberg_rest import RestCatalog
 from dev.services.postgres import Postgres
@@ -38,6 +39,16 @@ class Services:
     @property
     def mirror_properties(self) -> dict[str, str]:
         return {**self.mirror_catalog.properties, **self.mirror_store.properties}
+
+    def configured(self, side: Literal["source", "mirror"], changes: Mapping[str, str] | None = None) -> dict[str, str]:
+        """A side's catalog as a configuration file may say it: what the environment knows stands as `${NAME}`.
+
+        `changes` are properties to be added or replaced.
+        """
+        properties = self.source_properties if side == "source" else self.mirror_properties
+        found = self.environment().items()
+        names = {value: f"${{{name}}}" for name, value in found if name.startswith(f"{side.upper()}_")}
+        return {key: names.get(value, value) for key, value in {**properties, **(changes or {})}.items()}
 
     def environment(self) -> dict[str, str]:
         """The variables that INTERFACES names, in that order; those of parts that are not up are left out."""

@@ -71,26 +71,18 @@ class ServicesWay:
     def write(self) -> ServicesWay:
         mirror = {
             "mirror": {
-                "catalog": {"name": "cloud", **self._by_variables(self.services.mirror_properties, "MIRROR_")},
+                "catalog": {"name": "cloud", **self.services.configured("mirror")},
                 "location": self.services.mirror_location,
             },
             "state": {"uri": "sqlite:///state.db"},
             "tables": [{"match": "*"}],
         }
-        source = {
-            "source": {"catalog": {"name": "onprem", **self._by_variables(self.services.source_properties, "SOURCE_")}}
-        }
+        source = {"source": {"catalog": {"name": "onprem", **self.services.configured("source")}}}
         for file, document in (("lake.yaml", {**source, **mirror}), ("follower.yaml", mirror)):
             (self.folder / file).write_text(yaml.safe_dump(document), encoding="utf-8")
         self.judge.open_rest("rest_source", self.services.source_catalog, self.services.source_store)
         self.judge.open_rest("rest_mirror", self.services.mirror_catalog, self.services.mirror_store)
         return self
-
-    def _by_variables(self, properties: dict[str, str], side: str) -> dict[str, str]:
-        """As a file may say it: secrets stand in the environment."""
-        found = self.services.environment().items()
-        names = {value: f"${{{name}}}" for name, value in found if name.startswith(side)}
-        return {key: names.get(value, value) for key, value in properties.items()}
 
     @property
     def ours(self) -> RestTable:

@@ -51,22 +51,20 @@ class FaultyLake:
         at = {name.replace(" ", "_"): proxy.url for name, proxy in self.proxies.items()} | changes
         short = {"s3.request-timeout": str(PATIENCE_S), "s3.connect-timeout": "2", "rest.timeout-s": str(PATIENCE_S)}
         source = {
-            **self.services.source_properties,
             **short,
             "uri": at["source_catalog"],
             "s3.endpoint": at["source_store"],
         }
         mirror = {
-            **self.services.mirror_properties,
             **short,
             "uri": at["mirror_catalog"],
             "oauth2-server-uri": f"{at['mirror_catalog']}/v1/oauth/tokens",
             "s3.endpoint": at["mirror_store"],
         }
         document: dict[str, Any] = {
-            "source": {"catalog": {"name": "onprem", **self._by_variables(source, "SOURCE_")}},
+            "source": {"catalog": {"name": "onprem", **self.services.configured("source", source)}},
             "mirror": {
-                "catalog": {"name": "cloud", **self._by_variables(mirror, "MIRROR_")},
+                "catalog": {"name": "cloud", **self.services.configured("mirror", mirror)},
                 "location": self.services.mirror_location,
             },
             "defaults": {"copy_part_bytes": 5 << 20},
@@ -75,12 +73,6 @@ class FaultyLake:
         path = self.folder / file
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return path
-
-    def _by_variables(self, properties: Mapping[str, str], side: str) -> dict[str, str]:
-        """As a file may say it: secrets stand in the environment."""
-        found = self.services.environment().items()
-        names = {value: f"${{{name}}}" for name, value in found if name.startswith(side)}
-        return {key: names.get(value, value) for key, value in properties.items()}
 
     def append(self, rows: int = 100) -> None:
         """Texts that do not shrink, so that a file has a middle."""

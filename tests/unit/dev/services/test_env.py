@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from string import Template
+from typing import Literal
 
 import pytest
 
@@ -46,6 +48,24 @@ def described(tmp_path: Path, parts: Parts) -> Services:
 )
 def test_the_variables_are_those_of_the_interface(tmp_path: Path, parts: Parts, more: list[str]) -> None:
     assert list(described(tmp_path, parts).environment()) == [*ALWAYS, *more]
+
+
+@pytest.mark.parametrize("side", ["source", "mirror"])
+def test_a_configuration_names_variables_and_no_secret(tmp_path: Path, side: Literal["source", "mirror"]) -> None:
+    services = described(tmp_path, Parts())
+    want = services.source_properties if side == "source" else services.mirror_properties
+
+    found = services.configured(side, {"s3.endpoint": "http://proxy", "s3.connect-timeout": "2"})
+
+    environment = services.environment()
+    assert {key: Template(value).substitute(environment) for key, value in found.items()} == {
+        **want,
+        "s3.endpoint": "http://proxy",
+        "s3.connect-timeout": "2",
+    }
+    secrets = json.loads((tmp_path / "secrets.json").read_text()).values()
+    assert not [secret for secret in secrets if secret in str(found)]
+    assert found["s3.secret-access-key"] == f"${{{side.upper()}_S3_SECRET_ACCESS_KEY}}"  # pragma: allowlist secret
 
 
 def test_the_configuration_of_the_profile_reads_these_variables(tmp_path: Path) -> None:

@@ -15,9 +15,7 @@ TABLES = {
     DELETION_VECTORS: {"format-version": "3", **MERGE_ON_READ},
     APPENDS: {"format-version": "2"},
 }
-WIDE_ROUND, WIDE_DAYS = 6, 24  # one insert into so many days makes so many files
 _NEW = f"(SELECT * FROM ({numbers(50, 70)}) AS n(id, name, dt)) AS new ON old.id = new.id"
-_WIDE = "SELECT CAST(id AS INT), 'wide', date_add(DATE'2026-02-01', CAST(id % {} AS INT)) FROM range({}, {})"
 CHANGES: tuple[tuple[str, ...], ...] = (
     (f"INSERT INTO {{t}} {numbers(0, 60)}",),
     ("DELETE FROM {t} WHERE id % 10 = 3",),
@@ -27,8 +25,8 @@ CHANGES: tuple[tuple[str, ...], ...] = (
         " WHEN NOT MATCHED THEN INSERT *",
     ),
     (f"INSERT INTO {{t}} {numbers(70, 80)}", "DELETE FROM {t} WHERE id IN (5, 71)"),
-    (f"INSERT INTO {{t}} {_WIDE.format(WIDE_DAYS, 100, 196)}",),
-    ("UPDATE {t} SET name = 'again' WHERE id % 10 = 4 AND id < 90", "ALTER TABLE {t} CREATE TAG seven"),
+    ("INSERT OVERWRITE {t} SELECT id, concat(name, '?'), dt FROM {t} WHERE dt = DATE'2026-01-01'",),
+    ("UPDATE {t} SET name = 'again' WHERE id % 10 = 4", "ALTER TABLE {t} CREATE TAG seven"),
     (
         f"MERGE INTO {{t}} AS old USING {_NEW} WHEN MATCHED AND old.id % 2 = 0 THEN DELETE"
         " WHEN MATCHED THEN UPDATE SET name = 'merged'",
@@ -78,12 +76,3 @@ class Rounds:
         """Both judges on every table; deep: every snapshot that a mirror retains, and all its metadata."""
         for name in TABLES:
             assert self.judge.differences(self.ours(name), self.theirs(name), is_deep=is_deep) == []
-
-    def is_mirrored(self) -> bool:
-        """Whether the heads of all tables are the same on both sides, as the catalogs say."""
-        return all(_head(self.ours(name)) == _head(self.theirs(name)) for name in TABLES)
-
-
-def _head(table: RestTable) -> int | None:
-    found = None if table.metadata_uri is None else table.metadata().get("current-snapshot-id")
-    return None if found is None else int(found)

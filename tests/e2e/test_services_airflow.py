@@ -1,0 +1,128 @@
+"""The whole way on the services profile: real Airflow between two REST catalogs and two S3 stores.
+
+Spark SQL writes three tables in ten rounds; in each the mirror DAGs are triggered by the API, events wake the follow
+DAGs, and both judges compare all tables on the mirror's catalog. A small change is mirrored inside the task; for one
+round the configuration sends one table through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dev.airflow_api import AirflowApi
+from dev.airflow_standalone import AirflowStandalone, Settings, tail
+from dev.demo.trouble import readable_tail, task_log
+from dev.services import Services
+from lakemirror.model.table import TableRef
+from tests.e2e.processes import SMALL_JVM, until
+from tests.e2e.services_rounds import CHANGES, DELETION_VECTORS, TABLES, Rounds
+from tests.judge import ROOT, Judge
+
+ROUNDS = len(CHANGES)
+SPARK_ROUND = 6
+SPARK_TASKS = ("plan_diff", "copy_objects", "rewrite_metadata", "publish_version")
+IN_TASK = {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "skipped")}
+BY_SPARK = dict.fromkeys(("detect_change", *SPARK_TASKS), "success")
+START_S, ROUND_S, STOP_S = 60, 150, 3
+# The configuration does not change: reading the DAGs again and again would only take time from the rounds.
+SELDOM = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600", "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    airflow: AirflowStandalone
+    api: AirflowApi
+    rounds: Rounds
+    config: Path
+
+    def write_config(self, **of_one_table: int) -> None:
+        """The profile's own configuration, but for the tables and what starts a run; with knobs of one table."""
+        document = yaml.safe_load((ROOT / "include" / "config" / "services.yaml").read_text(encoding="utf-8"))
+        document["spark"] = {"conn_id": "spark_default", "conf": SMALL_JVM}
+        document["defaults"] = {"schedule": None, "follow_schedule": None, "retry_delay_seconds": 1}
+        knobs = {DELETION_VECTORS: of_one_table}
+        document["tables"] = [{"name": name, **knobs.get(name, {})} for name in TABLES]
+        self.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def await_dags(self) -> None:
+        wanted = {_dag(name, concern) for name in TABLES for concern in ("mirror", "follow")}
+        self._until(lambda: wanted <= {*self.api.dag_ids()}, "the DAGs appear", START_S)
+        self.api.unpause_all()
+
+    def mirror(self, number: int) -> dict[str, str]:
+        """Trigger all mirror DAGs at once; the ids of their runs when all are done, and the follow DAGs, too."""
+        started = {name: self.api.trigger(_dag(name, "mirror")) for name in TABLES}
+        self._until(lambda: self._is_done(number), f"round {number} is mirrored and followed", ROUND_S)
+        return started
+
+    def states(self, name: str, run_id: str) -> dict[str, str]:
+        tasks = self.api.task_instances(_dag(name, "mirror"), run_id)
+        return {task["task_id"]: str(task["state"]) for task in tasks}
+
+    def _is_done(self, number: int) -> bool:
+        """One run of each DAG for each round, and no other."""
+        runs = self.api.runs()
+        states = {str(run["state"]) for run in runs}
+        assert "failed" not in states, self._trouble()
+        return len(runs) == 2 * len(TABLES) * number and states == {"success"}
+
+    def _until(self, is_true: Callable[[], bool], what: str, timeout_s: float) -> None:
+        try:
+            until(is_true, what, timeout_s=timeout_s, poll_s=0.5)
+        except AssertionError as err:
+            raise AssertionError(f"{err}\n{self._trouble()}") from err
+
+    def _trouble(self) -> str:
+        bad = [task for task in self.api.task_instances() if task["state"] in ("failed", "up_for_retry")]
+        logs = [f"{task['dag_id']}: {readable_tail(task_log(self.airflow.task_logs, task))}" for task in bad]
+        return "\n".join([*self.api.import_errors(), *logs, tail(self.airflow.log_file)])
+
+
+@pytest.fixture
+def stage(clean_services: Services, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
+    judge.open_rest("rest_source", clean_services.source_catalog, clean_services.source_store)
+    judge.open_rest("rest_mirror", clean_services.mirror_catalog, clean_services.mirror_store)
+    rounds = Rounds(judge, clean_services.source_catalog, clean_services.mirror_catalog, "rest_mirror")
+    environment = {**clean_services.environment(), **SELDOM}
+    airflow = AirflowStandalone(
+        Settings(tmp_path / "home", ROOT, config := tmp_path / "lake.yaml", environment=environment)
+    )
+    stage = Stage(airflow, AirflowApi(airflow.url, airflow.username, ""), rounds, config)
+    stage.write_config()
+    with airflow:
+        airflow.start()
+        yield replace(stage, api=airflow.api())
+        airflow.stop(timeout_s=STOP_S)  # nobody needs a clean end
+
+
+@pytest.mark.timeout(600)
+def test_ten_rounds(stage: Stage) -> None:
+    """In one round the table with deletion vectors takes the Spark lane: no change is small for it then."""
+    stage.await_dags()
+    stage.rounds.create()
+    import time
+
+    for number in range(1, ROUNDS + 1):
+        t0 = time.monotonic()
+        stage.rounds.write(number)
+        t1 = time.monotonic()
+        is_by_spark = number == SPARK_ROUND
+        stage.write_config(**({"small_change_files": 0} if is_by_spark else {}))
+        run_ids = stage.mirror(number)
+        want = {name: BY_SPARK if is_by_spark and name == DELETION_VECTORS else IN_TASK for name in TABLES}
+        assert {name: stage.states(name, run_id) for name, run_id in run_ids.items()} == want, f"round {number}"
+        t2 = time.monotonic()
+        stage.rounds.check(is_deep=number == ROUNDS)
+        print(number, "write", t1 - t0, "airflow", t2 - t1, "judge", time.monotonic() - t2, flush=True)
+    followed = [run["run_type"] for run in stage.api.runs() if run["dag_id"].startswith("follow")]
+    assert followed == ["asset_triggered"] * ROUNDS * len(TABLES)
+    assert stage.airflow.is_running(), tail(stage.airflow.log_file)
+
+
+def _dag(name: str, concern: str) -> str:
+    return TableRef.parse(name).dag_id(concern)

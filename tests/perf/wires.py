@@ -117,7 +117,7 @@ def by_rclone(rclone: str, source: S3Store, mirror: S3Store, run: str, tasks: in
 
 
 def told(label: str, elapsed_s: float, busy_s: float) -> None:
-    print(f"{label:20} {elapsed_s:7.2f} s   processor {busy_s:6.2f} s", flush=True)
+    print(f"{label:26} {elapsed_s:7.2f} s   processor {busy_s:6.2f} s", flush=True)
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ from lakemirror.storage.port import (
     cut_short,
 )
 from lakemirror.storage.streaming import create_streamed, temporary_beside
+from lakemirror.storage.tagged_reads import TaggedReads
 
 if TYPE_CHECKING:
     from obstore import GetOptions, PutMode
@@ -56,11 +57,18 @@ class BucketObjects:
     def __init__(self, clients: Clients, abilities: Callable[[], Abilities] | None = None) -> None:
         self._clients = clients
         self._abilities = abilities
+        self._tagged = TaggedReads()
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
+        address = check_key(uri, "get")
+        if byte_range is None and self._clients.is_unguarded(address):
+            return self._tagged.blob(lambda: self._get(address, None, max_bytes))
+        return self._get(address, byte_range, max_bytes)
+
+    def _get(self, address: Address, byte_range: tuple[int, int] | None, max_bytes: int) -> Blob:
         import obstore
 
-        address = check_key(uri, "get")
+        uri = address.uri
         options: GetOptions = {}
         if byte_range is not None:
             start, length = byte_range
@@ -84,23 +92,30 @@ class BucketObjects:
         return Blob(info, data)
 
     def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        address = check_key(uri, "stream")
+        info, pieces = self._stream(address, chunk_bytes)
+        if not self._clients.is_unguarded(address):
+            return pieces
+        return self._tagged.pieces(uri, info.e_tag, pieces, lambda: self._stream(address, chunk_bytes)[1])
+
+    def _stream(self, address: Address, chunk_bytes: int) -> tuple[ObjectInfo, Iterator[bytes]]:
         import obstore
 
-        address = check_key(uri, "stream")
-        with explained("stream", uri):
+        with explained("stream", address.uri):
             answer = obstore.get(self._clients.open(address), address.key)
+        info = info_of(address, answer.meta)
 
-        def read(size_bytes: int) -> Iterator[bytes]:
+        def read() -> Iterator[bytes]:
             done = 0
-            with explained("stream", uri):
+            with explained("stream", address.uri):
                 for piece in answer.stream(min_chunk_size=chunk_bytes):
                     done += len(piece)
                     for start in range(0, len(piece), chunk_bytes):
                         yield piece[start : start + chunk_bytes]
-            if done != size_bytes:
-                raise cut_short("stream", uri, size_bytes, done)
+            if done != info.size_bytes:
+                raise cut_short("stream", address.uri, info.size_bytes, done)
 
-        return read(answer.meta["size"])
+        return info, read()
 
     def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
         address = check_key(uri, "put")

@@ -107,6 +107,10 @@ class Clients:
         """Those of stores, secrets included."""
         return self._properties
 
+    def is_unguarded(self, address: Address) -> bool:
+        """Whether bytes of S3 come over a line without TLS."""
+        return address.kind == "s3" and self._properties.get("s3.endpoint", "").startswith("http://")
+
     def __getstate__(self) -> dict[str, object]:
         return {"_properties": self._properties, "_memory": self._memory, "_clients": {}}
 

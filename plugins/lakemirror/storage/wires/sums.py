@@ -39,11 +39,20 @@ _KINDS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {  # with their
 
 
 @dataclass(frozen=True, slots=True)
-class _Tag:
+class Md5Tag:
     """An ETag that looks like an MD5; `is_in_parts`: like the MD5 of the MD5 of the only part."""
 
     md5: bytes
     is_in_parts: bool
+
+    @classmethod
+    def of(cls, e_tag: str | None) -> Md5Tag | None:
+        found = _MD5_TAG.fullmatch(e_tag or "")
+        return cls(bytes.fromhex(found["sum"]), found["in_parts"] is not None) if found else None
+
+    def is_of(self, digest: bytes) -> bool:
+        """Whether it is the tag of bytes with this MD5."""
+        return self.md5 == (_md5(digest) if self.is_in_parts else digest)
 
 
 class WholeReads:
@@ -72,9 +81,8 @@ class WholeReads:
         self._odd += 1
         return again
 
-    async def _matches(self, data: bytes, want: _Tag) -> bool:
-        got = await _digest(_md5, data)
-        is_equal = want.md5 == (_md5(got) if want.is_in_parts else got)
+    async def _matches(self, data: bytes, want: Md5Tag) -> bool:
+        is_equal = want.is_of(await _digest(_md5, data))
         self._matching += is_equal
         return is_equal
 
@@ -117,14 +125,13 @@ async def _check_sum(uri: str, data: bytes, name: str, want: bytes) -> None:
         raise misread(uri, f"want {name.rpartition('-')[2].upper()} {want.hex()}, got {got.hex()}")
 
 
-def _tag_in(headers: Mapping[str, str]) -> _Tag | None:
+def _tag_in(headers: Mapping[str, str]) -> Md5Tag | None:
     """The MD5 that the ETag may be."""
     if headers.get("x-amz-server-side-encryption", "") in _KMS:
         return None
     if "x-amz-server-side-encryption-customer-algorithm" in headers:
         return None
-    found = _MD5_TAG.fullmatch(headers.get("ETag", ""))
-    return _Tag(bytes.fromhex(found["sum"]), found["in_parts"] is not None) if found else None
+    return Md5Tag.of(headers.get("ETag"))
 
 
 def _md5(data: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 Spark SQL with Iceberg's own runtime reads source and mirror through Java's JdbcCatalog, over the very SQLite files that
 lakemirror and pyiceberg use, or through REST catalogs on S3 and GCS; DuckDB reads the metadata.json files, from disk or
-from these stores. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror retains, and at
-what the metadata says of files.
+from these stores. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror
+retains, and at what the metadata says of files.
 
 The same session is the writer of the source tables in the end-to-end tests (see `spark_writer`).
 """

@@ -28,13 +28,15 @@ SPARK_ROUND = 6
 SPARK_TASKS = ("plan_diff", "copy_objects", "rewrite_metadata", "publish_version")
 IN_TASK = {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "skipped")}
 BY_SPARK = dict.fromkeys(("detect_change", *SPARK_TASKS), "success")
-START_S, ROUND_S, STOP_S = 60, 150, 3
-# The configuration does not change: reading the DAGs again and again would only take time from the rounds.
+START_S, ROUND_S, STOP_S = 60, 240, 3
+# The DAGs do not change: parsing them again and again would only take time from the rounds.
 SELDOM = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600", "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600"}
 
 
 @dataclass(frozen=True)
 class Stage:
+    """Airflow, its configuration file, and the tables that it mirrors."""
+
     airflow: AirflowStandalone
     api: AirflowApi
     rounds: Rounds
@@ -100,25 +102,19 @@ def stage(clean_services: Services, judge: Judge, tmp_path: Path) -> Iterator[St
         airflow.stop(timeout_s=STOP_S)  # nobody needs a clean end
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_ten_rounds(stage: Stage) -> None:
     """In one round the table with deletion vectors takes the Spark lane: no change is small for it then."""
     stage.await_dags()
     stage.rounds.create()
-    import time
-
     for number in range(1, ROUNDS + 1):
-        t0 = time.monotonic()
         stage.rounds.write(number)
-        t1 = time.monotonic()
         is_by_spark = number == SPARK_ROUND
         stage.write_config(**({"small_change_files": 0} if is_by_spark else {}))
         run_ids = stage.mirror(number)
         want = {name: BY_SPARK if is_by_spark and name == DELETION_VECTORS else IN_TASK for name in TABLES}
         assert {name: stage.states(name, run_id) for name, run_id in run_ids.items()} == want, f"round {number}"
-        t2 = time.monotonic()
-        stage.rounds.check(is_deep=number == ROUNDS)
-        print(number, "write", t1 - t0, "airflow", t2 - t1, "judge", time.monotonic() - t2, flush=True)
+        stage.rounds.check(*([DELETION_VECTORS] if number == ROUNDS else []))
     followed = [run["run_type"] for run in stage.api.runs() if run["dag_id"].startswith("follow")]
     assert followed == ["asset_triggered"] * ROUNDS * len(TABLES)
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)

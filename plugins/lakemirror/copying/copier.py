@@ -230,8 +230,12 @@ def weightiest(errors: Sequence[BaseException]) -> BaseException:
     return min(flat, key=weight)
 
 
-def upload_gone(item: CopyItem) -> TransientError:
-    return TransientError("copy", item.target, "its upload was dropped before it was finished", "run again")
+class UploadGoneError(TransientError):
+    """An upload in parts is no more, and nothing came of it."""
+
+
+def upload_gone(item: CopyItem) -> UploadGoneError:
+    return UploadGoneError("copy", item.target, "its upload was dropped before it was finished", "run again")
 
 
 def _copied(item: CopyItem, crc32c: int, stored: Stored) -> CopiedItem:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakemirror.copying import bins
 from lakemirror.copying.bins import Range
-from lakemirror.copying.copier import Copier, upload_gone
+from lakemirror.copying.copier import Copier, UploadGoneError, upload_gone
 from lakemirror.copying.ends import MisreadError
 from lakemirror.copying.model import CopiedItem, CopyItem
 from lakemirror.errors import LakemirrorError, TransientError
@@ -115,6 +115,9 @@ class SplitFile:
             raise TransientError("copy", item.target, text, "run again: it sends the rest")
         try:
             return await copier.finish(item, begun.upload, [parts[number] for number in want], begun.crc32c)
+        except UploadGoneError:
+            await self._forget(begun)  # or every later run would find all parts sent, and fail here again
+            raise
         except MisreadError as err:
             await copier.abort_after(err, item, begun.upload)
             await self._forget(begun)

@@ -132,6 +132,22 @@ def test_an_upload_that_was_dropped_meanwhile_is_begun_anew(bench: Bench) -> Non
     assert files(bench) == {"large": BODY}
 
 
+def test_an_upload_that_was_dropped_with_all_its_parts_is_begun_anew(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    copying = bench.copying(**BOUNDS)
+
+    def mirror() -> FaultyWire:
+        return FaultyWire(copying.mirror(), [WireFault("finish", Act.FAIL, 1, 1000)])
+
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=replace(copying, mirror=mirror))
+    bench.memory.uploads.clear()
+    with pytest.raises(TransientError, match="its upload was dropped"):
+        copied(bench, plan)
+    assert copied(bench, plan)[0] == 1
+    assert files(bench) == {"large": BODY}
+
+
 @pytest.mark.parametrize(("flips", "reads"), [(1, 42), (1000, 84)])
 def test_parts_that_are_not_those_of_the_source_are_dropped_and_copied_again(
     bench: Bench, flips: int, reads: int

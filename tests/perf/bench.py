@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tests.perf.rivals.measure import measure_large, measure_rivals
 from tests.perf.row import Row
+from tests.perf.small_commit import measure_small
 from tests.perf.walking import measure_fuzz, measure_million, measure_walk
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -154,6 +155,7 @@ def measure_setup(folder: Path) -> list[Row]:
 MEASURES: dict[str, Callable[[Path], list[Row]]] = {
     "commit": measure_commit,
     "copy": measure_copy,
+    "small": measure_small,
     "walk": measure_walk,
     "million": measure_million,
     "fuzz": measure_fuzz,

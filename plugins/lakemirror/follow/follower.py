@@ -22,6 +22,7 @@ from lakemirror.model.marker import Marker
 from lakemirror.model.paths import canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
+from lakemirror.storage.wrappers.once import ReadOnceStore
 
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 _HEAD_KIND = "head"  # the only kind of marker that speaks of what readers of the table see
@@ -116,6 +117,7 @@ def follow(
     overwrite_foreign: bool = False,
 ) -> Outcome:
     """Apply the newest ready marker if the mirror is behind it."""
+    store = ReadOnceStore(store)  # markers and metadata files never change once they are there
     newest = bridge.published(store, layout).newest
     head = head_of(catalog, store, layout, table)
     is_foreign = head is not None and head.version is None

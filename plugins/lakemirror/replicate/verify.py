@@ -53,8 +53,7 @@ def verify_l0(
                 looked += _look(store, pool, budget, files, again)
         looked += _look(store, pool, budget, _new_manifests(store, change, assembled, sampling))
     for uri, length, crc32c in assembled.lists:
-        _check_size(store, uri, length)
-        _check_bytes(store, {"target": uri, "crc32c": crc32c})
+        _check_bytes(store, {"target": uri, "size": length, "crc32c": crc32c})
     if hashlib.sha256(_get(store, assembled.metadata_uri)).hexdigest() != assembled.metadata_sha256:
         raise VerificationError("verify", assembled.metadata_uri, "its hash does not fit", "run again")
     return looked + len(assembled.lists) + 2
@@ -76,8 +75,16 @@ class _Budget:
 def _look(
     store: ObjectStore, pool: ThreadPoolExecutor, budget: _Budget, files: list[Item], hint: str = "run again"
 ) -> int:
-    list(pool.map(lambda item: _check_size(store, item["target"], item["size"], hint), files))
-    list(pool.map(lambda item: _check_bytes(store, item), [item for item in files if budget.allows(item)]))
+    """What is read back needs no look at its size before."""
+    is_read = {item["target"]: budget.allows(item) for item in files}
+
+    def check(item: Item) -> None:
+        if is_read[item["target"]]:
+            _check_bytes(store, item, hint)
+        else:
+            _check_size(item, _head(store, item["target"], hint))
+
+    list(pool.map(check, files))
     return len(files)
 
 
@@ -137,18 +144,22 @@ def _get(store: ObjectStore, uri: str) -> bytes:
         raise VerificationError("verify", uri, "it is not in the mirror", "run again") from err
 
 
-def _check_size(store: ObjectStore, uri: str, want: int, hint: str = "run again") -> None:
-    got = _head(store, uri, hint)
-    if got != want:
-        raise VerificationError("verify", uri, f"its size is wrong (want {want}, got {got})", "find out who altered it")
+def _check_size(item: Item, got: int) -> None:
+    if got != item["size"]:
+        why = f"its size is wrong (want {item['size']}, got {got})"
+        raise VerificationError("verify", item["target"], why, "find out who altered it")
 
 
-def _check_bytes(store: ObjectStore, item: Item) -> None:
-    got = checksum_of(store, item["target"]).crc32c
-    if got != item["crc32c"]:
+def _check_bytes(store: ObjectStore, item: Item, hint: str = "run again") -> None:
+    try:
+        got = checksum_of(store, item["target"])
+    except ObjectNotFound as err:
+        raise VerificationError("verify", item["target"], "it is not in the mirror", hint) from err
+    _check_size(item, got.size_bytes)
+    if got.crc32c != item["crc32c"]:
         raise VerificationError(
             "verify",
             item["target"],
-            f"its crc32c is wrong (want {item['crc32c']:08x}, got {got:08x})",
+            f"its crc32c is wrong (want {item['crc32c']:08x}, got {got.crc32c:08x})",
             "it was altered: find out by whom; delete it, and the ledger of this plan, and run again",
         )

@@ -147,13 +147,14 @@ def test_progress_tells_each_stage_from_its_beginning_file_by_file(tmp_path: Pat
     orders = lake.create()
     for start in (0, 3):
         orders.append(rows(3, start))
-    told: list[tuple[str, int, int, int]] = []
+    told: list[tuple[str, int, int, int, int]] = []
     result = lake.mirror(progress=lambda *step: told.append(step))
-    (half,) = {volume for stage, done, _, volume in told if (stage, done) == ("copy", 1)}
+    (half,) = {volume for stage, done, _, volume, _ in told if (stage, done) == ("copy", 1)}
+    volume = result.copied_bytes
     assert told == [
-        *(("plan", done, 2, 0) for done in range(3)),
-        *(("copy", done, 2, volume) for done, volume in enumerate((0, half, result.copied_bytes))),
-        *(("rewrite", done, 2, 0) for done in range(3)),
+        *(("plan", done, 2, 0, 0) for done in range(3)),
+        *(("copy", done, 2, copied, volume) for done, copied in enumerate((0, half, volume))),
+        *(("rewrite", done, 2, 0, 0) for done in range(3)),
     ]
     assert 0 < half < result.copied_bytes
 
@@ -164,7 +165,7 @@ def test_progress_counts_what_an_earlier_try_copied(tmp_path: Path) -> None:
     lake.mirror()
     for path in (lake.mirror_folder / ORDERS.folder).glob("_ready/*"):
         path.unlink()
-    told: list[tuple[str, int, int, int]] = []
+    told: list[tuple[str, int, int, int, int]] = []
     result = lake.mirror(progress=lambda *step: told.append(step))
     assert (result.copied_files, result.skipped_files) == (0, 1)
     assert [step[:3] for step in told if step[0] == "copy"] == [("copy", 0, 1), ("copy", 1, 1)]

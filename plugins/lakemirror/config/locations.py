@@ -21,6 +21,7 @@ STORES = ("file", "gs", "memory", "s3", "s3a", "s3n")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.DOTALL)
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?)://(/?)([^?]*)(\?.*)?", re.DOTALL)
+_DRIVER = "postgresql+psycopg2"  # without it SQLAlchemy looks for another one, which production does not have
 # Catalogs whose `warehouse` is a name that the server understands, not a place.
 _NAMED_WAREHOUSE = ("rest", "blms")
 
@@ -82,12 +83,13 @@ def absolute_location(text: str, base: str) -> str:
 
 
 def absolute_database(text: str, base: str) -> str:
-    """A database or catalog address; the file of a SQLite one becomes absolute."""
+    """A database or catalog address; the file of a SQLite one becomes absolute, PostgreSQL gets the driver we ship."""
     match = _SQLITE.fullmatch(text)
     if match is None:
-        if "://" not in text:
+        scheme, separator, rest = text.partition("://")
+        if not separator:
             raise refuse("an address with a scheme", "a SQLite file is written sqlite:///path")
-        return text
+        return f"{_DRIVER}://{rest}" if scheme == "postgresql" else text
     scheme, slash, file, query = match.groups()
     if not slash or file in ("", ":memory:") or file.startswith("file:"):
         raise refuse(

@@ -134,7 +134,7 @@ def test_an_upload_that_was_dropped_meanwhile_is_begun_anew(bench: Bench) -> Non
 
 def test_an_upload_that_was_dropped_with_all_its_parts_is_begun_anew(bench: Bench) -> None:
     plan = planned(bench, {"large": len(BODY)})
-    copying = bench.copying(**BOUNDS)
+    copying = bench.copying(**BOUNDS, attempts=1)
 
     def mirror() -> FaultyWire:
         return FaultyWire(copying.mirror(), [WireFault("finish", Act.FAIL, 1, 1000)])

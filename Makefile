@@ -14,9 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # spark-submit, airflow and python of the environment come first, whatever the caller has activated.
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
-FAST_TESTS := tests/unit tests/contract tests/dags
+SIDE_BY_SIDE := -n 2 --dist loadfile tests/unit
+FAST_TESTS := tests/contract tests/dags
 SLOW_TESTS := tests/integration tests/e2e
-NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,$(FAST_TESTS)),$(T)),yes)
+NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,tests/unit $(FAST_TESTS)),$(T)),yes)
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-emit-find-links --python-version 3.11 $(if $(call is_on,$(UPGRADE)),--upgrade)
 
 .PHONY: help setup lint format test test-unit test-e2e demo bench fuzz soak fixtures up down clean lock
@@ -39,11 +40,13 @@ test: setup ## all tests; one file: T=tests/unit/test_x.py, more options: PYTEST
 ifdef T
 	@$(PYTEST) $(T)
 else
+	@$(PYTEST) $(SIDE_BY_SIDE)
 	@$(PYTEST) $(FAST_TESTS)
 	@$(PYTEST) $(SLOW_TESTS)
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM
+	@$(PYTEST) -m "not services" $(SIDE_BY_SIDE)
 	@$(PYTEST) -m "not services" $(FAST_TESTS)
 
 test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark

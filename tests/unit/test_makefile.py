@@ -100,9 +100,12 @@ def test_fuzz_takes_blocks_or_files(words: tuple[str, ...], arguments: str) -> N
 
 
 def test_unit_tests_need_no_service() -> None:
-    last = make("-n", "test-unit").stdout.splitlines()[-1]
+    runs = [line for line in make("-n", "test-unit").stdout.splitlines() if "pytest" in line]
 
-    assert last.endswith('-m "not services" tests/unit tests/contract tests/dags')
+    assert [line.rpartition(" -m pytest ")[2].split() for line in runs] == [
+        ["-m", '"not', 'services"', "-n", "2", "--dist", "loadfile", "tests/unit"],
+        ["-m", '"not', 'services"', "tests/contract", "tests/dags"],
+    ]
 
 
 def test_one_file_instead_of_all() -> None:

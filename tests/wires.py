@@ -72,12 +72,13 @@ class WireFault:
 class FaultyWire:
     """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way.
 
-    With `crc32cs` it tells the sums of these objects, as stores do that keep them.
+    With `crc32cs` and `sums` it tells the sums of these objects, as stores do that keep them.
     """
 
     def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
         self._inner = inner
         self.crc32cs: dict[str, int] = {}
+        self.sums: dict[str, dict[str, Any]] = {}
         self._faults = tuple(faults)
         self._seen: Counter[str] = Counter()
         self.calls: list[tuple[str, str]] = []
@@ -91,7 +92,7 @@ class FaultyWire:
 
     async def stored(self, uri: str) -> Stored:
         stored = await self._met("stored", uri, lambda: self._inner.stored(uri))
-        return replace(stored, crc32c=self.crc32cs.get(uri, stored.crc32c))
+        return replace(stored, **{"crc32c": self.crc32cs.get(uri, stored.crc32c), **self.sums.get(uri, {})})
 
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
@@ -101,9 +102,6 @@ class FaultyWire:
             "read", uri, lambda: self._inner.read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
         )
         return self._turned("read", nth, data)
-
-    def stream(self, uri: str, **options: Any) -> AsyncIterator[bytes]:
-        return self._inner.stream(uri, **options)
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
         sent = self._sent("create", data)

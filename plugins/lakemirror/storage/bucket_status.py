@@ -15,6 +15,8 @@ from lakemirror.storage.port import EXPIRED, ConditionFailed, ObjectInfo, Object
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult
 
+    from lakemirror.storage.clients import Client
+
 _REASON_CHARS: Final = 300
 _CODE: Final = re.compile(r"<Code>\s*(\w{1,100})\s*</Code>")
 
@@ -26,6 +28,24 @@ def info_of(address: Address, meta: ObjectMeta) -> ObjectInfo:
 def e_tag_of(address: Address, said: ObjectMeta | PutResult) -> str | None:
     """What a later IfMatch must name: GCS compares generations, the others e_tags."""
     return said["version"] if address.kind == "gs" else said["e_tag"]
+
+
+def head_of(client: Client, key: str) -> ObjectMeta:
+    """What obstore says of an object. A HEAD that is refused does not say why: then a read of one byte is asked."""
+    import obstore
+    from obstore import exceptions
+
+    try:
+        return obstore.head(client, key)
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as err:
+        try:
+            obstore.get_range(client, key, start=0, length=1)
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.GenericError) as told:
+            if _expired_code(told) is not None:
+                raise told from err
+        except (exceptions.BaseError, OSError, ValueError):
+            pass  # whatever else a read meets is no answer to what was asked
+        raise
 
 
 @contextmanager
@@ -70,11 +90,16 @@ def _translated(err: Exception, op: str, uri: str) -> Exception:
     )
     if isinstance(err, FileNotFoundError):
         return ObjectNotFound(op, uri, "there is no such object or bucket", "check the URI")
-    code = _CODE.search(str(err))  # obstore has no type for it, and passes on what the server wrote
-    if code is not None and code[1] in EXPIRED:
-        return has_expired(op, uri, code[1])
+    if (code := _expired_code(err)) is not None:
+        return has_expired(op, uri, code)
     if isinstance(err, denied):
         return PermanentError(op, uri, f"access denied ({reason})", "check credentials and permissions")
     if isinstance(err, refused):
         return PermanentError(op, uri, f"the store refuses this ({reason})", "check URI and storage properties")
     return TransientError(op, uri, reason, "run again")
+
+
+def _expired_code(err: Exception) -> str | None:
+    """By which the server says that the credentials are no longer good: obstore has no type for it, only the body."""
+    code = _CODE.search(str(err))
+    return code[1] if code is not None and code[1] in EXPIRED else None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakemirror.errors import PermanentError, TransientError
 from lakemirror.storage.abilities import AMAZON, GOOGLE, LOCAL, Abilities
-from lakemirror.storage.bucket_status import as_put, e_tag_of, explained, info_of
+from lakemirror.storage.bucket_status import as_put, e_tag_of, explained, head_of, info_of
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.clients import Clients
 from lakemirror.storage.keys import Address, check_key, check_prefix
@@ -136,11 +136,9 @@ class BucketObjects:
         return Written(uri, tally.size_bytes, tally.crc32c, e_tag)
 
     def head(self, uri: str) -> ObjectInfo:
-        import obstore
-
         address = check_key(uri, "head")
         with explained("head", uri):
-            return info_of(address, obstore.head(self._clients.open(address), address.key))
+            return info_of(address, head_of(self._clients.open(address), address.key))
 
     def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
         return self._list(check_prefix(prefix_uri))
@@ -273,10 +271,8 @@ def _take(pieces: Iterator[bytes], at_least_bytes: int) -> list[bytes]:
 
 
 def _is_there(client: Client, key: str) -> bool:
-    import obstore
-
     try:
-        obstore.head(client, key)
+        head_of(client, key)
     except FileNotFoundError:
         return False
     return True

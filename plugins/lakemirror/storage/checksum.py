@@ -1,7 +1,7 @@
 """CRC32C and size of bytes on their way through; the C implementation of google-crc32c, 10 GB/s per core.
 
 `combined` gives the CRC32C of a whole from those of its parts, without the bytes: parts may be summed by other
-processes.
+processes. It does the same for CRC-32, as zlib computes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Final
 
 from lakemirror.storage.port import ObjectStore
 
-_POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, lowest power in the highest bit, as the sums themselves
+CRC32C: Final = 0x82F63B78  # the polynomials, lowest power in the highest bit, as the sums themselves
+CRC32: Final = 0xEDB88320
 _ONE: Final = 1 << 31
 _X: Final = 1 << 30
 
@@ -61,11 +62,11 @@ def crc32c_of(data: bytes) -> int:
     return int(value(data))
 
 
-def combined(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC32C of a concatenation, from (crc32c, size_bytes) of its parts in order; cheap once a size was seen."""
+def combined(parts: Iterable[tuple[int, int]], polynomial: int = CRC32C) -> int:
+    """The sum of a concatenation, from (sum, size_bytes) of its parts in order; cheap once a size was seen."""
     whole = 0
-    for crc32c, size_bytes in parts:
-        whole = _product(_shift(size_bytes), whole) ^ crc32c
+    for one, size_bytes in parts:
+        whole = _product(_shift(size_bytes, polynomial), whole, polynomial) ^ one
     return whole
 
 
@@ -84,26 +85,26 @@ def from_base64(text: str) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _shift(size_bytes: int) -> int:
+def _shift(size_bytes: int, polynomial: int) -> int:
     """x to the power of the bits in so many bytes, modulo the polynomial; parts are of few sizes, hence the cache."""
     power, square = _ONE, _X
     for _ in range(3):
-        square = _product(square, square)
+        square = _product(square, square, polynomial)
     while size_bytes:
         if size_bytes & 1:
-            power = _product(square, power)
-        square = _product(square, square)
+            power = _product(square, power, polynomial)
+        square = _product(square, square, polynomial)
         size_bytes >>= 1
     return power
 
 
-def _product(a: int, b: int) -> int:
-    """Of two polynomials over two elements, modulo the polynomial of CRC32C."""
+def _product(a: int, b: int, polynomial: int) -> int:
+    """Of two polynomials over two elements, modulo that of the sum."""
     result = 0
     bit = _ONE
     while bit:
         if a & bit:
             result ^= b
-        b = (b >> 1) ^ _POLYNOMIAL if b & 1 else b >> 1
+        b = (b >> 1) ^ polynomial if b & 1 else b >> 1
         bit >>= 1
     return result

@@ -41,7 +41,7 @@ _STORAGE_PREFIXES: Final = ("s3.", "client.", "gcs.", "file.")
 _OTHER_CREDENTIALS: Final = ("s3.profile-name", "client.profile-name", "s3.role-arn", "client.role-arn", "s3.signer")
 _READ_TIMEOUT_S: Final = 60.0
 _CONNECT_TIMEOUT_S: Final = 10.0
-_ANSWER_TIMEOUT: Final = timedelta(hours=2)  # a large object at a slow rate; stalls end by the read timeout
+_ANSWER_TIMEOUT_S: Final = 1800.0  # as a file of a copy has; stalls end by the read timeout, a drip ends by this
 _RETRIES: Final = 3
 _RETRY_TIMEOUT: Final = timedelta(seconds=30)
 
@@ -186,7 +186,7 @@ def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=connect),
         "read_timeout": timedelta(seconds=read),
-        "timeout": _ANSWER_TIMEOUT,
+        "timeout": timedelta(seconds=float(properties.get(f"{family}.answer-timeout", _ANSWER_TIMEOUT_S))),
     }
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True

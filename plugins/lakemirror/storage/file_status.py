@@ -7,7 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Final
 
 from lakemirror.errors import PermanentError, TransientError
@@ -64,21 +66,40 @@ def _translated(err: OSError, op: str, uri: str, *, is_write: bool) -> Exception
 def walk(folder: str, links: frozenset[tuple[int, int]] = frozenset()) -> Iterator[ObjectInfo]:
     """Every object below a folder, in key order; memory grows with the largest folder, not with the tree.
 
-    `links` are the symbolic links that led here: one that leads back is refused.
+    Files are looked at before their names are read: what was written before one of them, in the same folder, is listed
+    too. One that came in between has no e_tag. `links` are the symbolic links that led here: one that leads back is
+    refused.
     """
     with explained("list", f"file://{folder}/"), suppress(*NO_SUCH_OBJECT):
-        with os.scandir(folder or "/") as found:
-            entries = [(f"{entry.name}/" if entry.is_dir() else entry.name, entry) for entry in found]
-        entries.sort(key=lambda named: named[0])
-        for name, entry in entries:
+        seen = {entry.name: entry.stat() for entry in _entries(folder) if _is_file(entry)}
+        named = sorted(
+            ((f"{entry.name}/" if entry.is_dir() else entry.name, entry) for entry in _entries(folder)),
+            key=itemgetter(0),
+        )
+        for name, entry in named:
             uri = f"file://{folder}/{name}"
             if not _is_unicode(name):
                 raise PermanentError("list", repr(uri), "the name of the file is not valid UTF-8", "rename the file")
             if name.endswith("/"):
                 yield from walk(f"{folder}/{entry.name}", _below(entry, uri, links))
+            elif name in seen:
+                yield info_of(uri, seen[name])
             elif not is_unfinished(name):
                 with suppress(*NO_SUCH_OBJECT):  # gone since, or a link to nowhere, or no regular file
-                    yield info_of(uri, regular(entry.stat()))
+                    yield replace(info_of(uri, regular(entry.stat())), e_tag=None)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder or "/") as found:
+        return list(found)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a finished object, also by a link. `entry` keeps what it was asked."""
+    try:
+        return not is_unfinished(entry.name) and stat.S_ISREG(entry.stat().st_mode)
+    except NO_SUCH_OBJECT:
+        return False
 
 
 def folders_below(folder: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from lakemirror.errors import PermanentError
@@ -30,6 +31,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_KEY_BYTES: Final[Mapping[Kind, int]] = {"file": 4000, "memory": 4000, "s3": 1024, "gs": 1024}
 _MAX_NAME_BYTES: Final = 255
+_REMEMBERED: Final = 1024  # a copy asks five times for each of its two URIs
 _HINT: Final = "rename the object, or move the table to a location without it"
 
 
@@ -60,6 +62,7 @@ class Address:
         return f"/{self.key}"
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def check_key(uri: str, op: str = "check key") -> Address:
     """The address of an object that its store can hold; PermanentError naming what is wrong otherwise."""
     address = _parse(uri, op)
@@ -71,6 +74,7 @@ def check_key(uri: str, op: str = "check key") -> Address:
     return address
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def check_prefix(uri: str, op: str = "list") -> Address:
     """The address of everything below `uri`, without the trailing `/`; the key may be empty (the whole bucket)."""
     address = _parse(uri, op)

@@ -43,6 +43,14 @@ class ThrottledError(TransientError):
         self.retry_after_s = retry_after_s  # pickles with the other attributes
 
 
+class ConflictError(TransientError):
+    """Two writers met at one key, and this one lost (409); whoever asks again finds the winner."""
+
+
+class DamagedError(TransientError):
+    """The bytes that arrived do not have the sum that was sent with them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """What a store says of an object; `e_tag` is opaque, changes with the content, None if a listing lacks it."""
@@ -141,6 +149,7 @@ class ObjectStore(Protocol):
         """Everything below `<prefix_uri>/`, page by page, in key order (of UTF-8 bytes); empty if nothing is there.
 
         Key order is the store's own promise: Amazon S3, GCS, files and memory keep it, look-alike servers may not.
+        Where an object has an e_tag here, what was written in its folder before it is listed, too.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Finds out what a store can do, by doing it: tiny objects under `<location>/_probe/`, removed at the end.
 
 Servers that speak S3 differ in what they keep of it, and answer 200 to what they ignore. So every ability is tried
-with a request that must fail, or whose effect is looked at. A network failure is an error, never a finding; a refusal
-is one, once a plain write has shown that we may write here.
+with a request that must fail, or whose effect is looked at. A network failure is an error, never a finding, and so is a
+race whose winner nobody heard of; a refusal is one, once a plain write has shown that we may write here.
 
 `abilities_of` keeps what was found in `<location>/_probe/<endpoint>.json`: the next run reads that and probes nothing.
 Whoever changes the server deletes that object.
@@ -29,7 +29,7 @@ from lakemirror.storage.probe_keys import spoiled_characters
 from lakemirror.storage.probing import Probe, dialect_of
 from lakemirror.storage.streaming import run
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MAX_RECORD_BYTES: Final = 64 * 1024
 LOOK_THEN_WRITE: Final = "look_then_write"
 
@@ -44,12 +44,13 @@ def abilities_of(
     *,
     now: Callable[[], datetime],
     weaker_create: str | None = None,
-    elsewhere: str | None = None,
+    elsewhere: Callable[[], str | None] = lambda: None,
 ) -> Abilities:
     """What the store of this location can do: known of files and memory, recorded there, or probed now.
 
-    PermanentError where a create cannot be relied on, unless `weaker_create` is `look_then_write`. `elsewhere` is the
-    URI of an object in another bucket of the same endpoint, if there is one, to try a copy from.
+    PermanentError where a create cannot be relied on, unless `weaker_create` is `look_then_write`. `elsewhere`, asked
+    by a probe alone, is the URI of an object that copies would come from, in another bucket of the same endpoint;
+    without one nothing is known of such copies, and none are made.
     """
     address = check_prefix(location, "probe")
     if address.kind in ("file", "memory"):
@@ -59,7 +60,7 @@ def abilities_of(
     record = f"{location.rstrip('/')}/_probe/{hashlib.blake2s(endpoint.encode(), digest_size=8).hexdigest()}.json"
     found = _recorded(store, record)
     if found is None:
-        found = probe(properties, location, elsewhere)
+        found = probe(properties, location, elsewhere())
         document = {
             "format": _FORMAT,
             "endpoint": _shown(endpoint),
@@ -86,11 +87,14 @@ class ProbedAbilities:
         location: str,
         weaker_create: str | None = None,
         now: Callable[[], datetime] = utc_now,
+        elsewhere: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`elsewhere` is asked if the store must be probed: for an object of the other side, if it is in this store."""
         self._properties = storage_properties(properties)
         self._location = location
         self._weaker_create = weaker_create
         self._now = now
+        self._elsewhere = elsewhere
         self._found: Abilities | None = None
         self._lock = threading.Lock()
 
@@ -98,11 +102,16 @@ class ProbedAbilities:
         with self._lock:
             if self._found is None:
                 self._found = abilities_of(
-                    self._properties, self._location, now=self._now, weaker_create=self._weaker_create
+                    self._properties,
+                    self._location,
+                    now=self._now,
+                    weaker_create=self._weaker_create,
+                    elsewhere=self._elsewhere,
                 )
             return self._found
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Without `elsewhere`: where nothing was found yet, another process does not know the other side."""
         made = (self._properties, self._location, self._weaker_create, self._now)
         return type(self), made, {"_found": self._found}
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 from xml.etree import ElementTree
 
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.abilities import AMAZON, GOOGLE, Abilities
 from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.keys import check_key, check_prefix
-from lakemirror.storage.port import ConditionFailed, ObjectNotFound, ThrottledError
+from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.gcs import GcsWire
 from lakemirror.storage.wires.s3 import S3Wire
 
+T = TypeVar("T")
 _RACERS: Final = 8
 _ROUNDS: Final = 2
+_REPEATS: Final = 3  # of a round that tells nothing
 _FINISHERS: Final = 16
 _FINISH_ROUNDS: Final = 8
 _OLD, _NEW = b"old", b"new"
@@ -50,31 +52,33 @@ class Probe:
         self._elsewhere = elsewhere
 
     async def run(self) -> Abilities:
+        """All questions at once, each about keys of its own: servers make writers of one key wait for seconds."""
         await self._dialect.put(self._uri("plain"), _OLD)  # if this fails, nothing below would mean anything
-        conditional_finish = await self._conditional_finish()
-        return Abilities(
-            conditional_create=await self._conditional_create(),
-            conditional_replace=await self._conditional_replace(),
-            conditional_copy=await self._conditional_copy(),
-            conditional_delete=await self._conditional_delete(),
-            conditional_finish=conditional_finish,
-            atomic_finish=conditional_finish and await self._atomic_finish(),
-            checks_crc32c=await self._checks_crc32c(),
-            keeps_crc32c=await self._keeps_crc32c(),
-            tags=self._dialect.has_tags and await self._keeps_tags(),
-            copies_across_buckets=await self._copies_across_buckets(),
-            spoiled="",
-        )
+        conditional_finish = asyncio.create_task(self._conditional_finish())
+        asked: dict[str, Awaitable[bool]] = {
+            "conditional_create": self._conditional_create(),
+            "conditional_replace": self._conditional_replace(),
+            "conditional_copy": self._conditional_copy(),
+            "conditional_delete": self._conditional_delete(),
+            "conditional_finish": conditional_finish,
+            "atomic_finish": self._atomic_finish(conditional_finish),
+            "checks_crc32c": self._checks_crc32c(),
+            "keeps_crc32c": self._keeps_crc32c(),
+            "tags": self._keeps_tags(),
+            "copies_across_buckets": self._copies_across_buckets(),
+        }
+        found = dict(zip(asked, await _all_of([*asked.values()]), strict=True))
+        return Abilities(**found, spoiled="")
 
     async def _conditional_create(self) -> bool:
         if not await self._meets_condition(self._create(self._uri("plain"), _NEW)):
             return False
-        for number in range(_ROUNDS):
-            uri = self._uri(f"race-{number}")
-            bodies = [f"racer {racer}".encode() for racer in range(_RACERS)]
-            if await _winners([self._create(uri, body) for body in bodies]) != 1:
-                return False
-        return True
+        bodies = [f"racer {racer}".encode() for racer in range(_RACERS)]
+
+        async def enter(uri: str) -> list[Awaitable[object]]:
+            return [self._create(uri, body) for body in bodies]
+
+        return all(await _all_of([self._has_one_winner(f"race-{number}", enter) for number in range(_ROUNDS)]))
 
     async def _conditional_replace(self) -> bool:
         uri = self._uri("replaced")
@@ -82,8 +86,12 @@ class Probe:
         second = await self._dialect.put(uri, _NEW)
         if first is None or second is None or not await self._meets_condition(self._dialect.put(uri, b"late", first)):
             return False
-        bodies = [f"racer {racer}".encode() for racer in range(_RACERS)]
-        return await _winners([self._dialect.put(uri, body, second) for body in bodies]) == 1
+
+        async def enter(uri: str) -> list[Awaitable[object]]:
+            there = await self._dialect.put(uri, _OLD)
+            return [self._dialect.put(uri, f"racer {racer}".encode(), there) for racer in range(_RACERS)]
+
+        return await self._has_one_winner("replacing", enter)
 
     async def _conditional_copy(self) -> bool:
         source, target = self._uri("copied"), self._uri("taken")
@@ -108,17 +116,62 @@ class Probe:
             self._in_one_part(self._uri("parts"))
         )
 
-    async def _atomic_finish(self) -> bool:
+    async def _atomic_finish(self, conditional_finish: Awaitable[bool]) -> bool:
         """A server may look and write in two steps: then several win now and then, hence many rounds."""
+        if not await conditional_finish:
+            return False
         for number in range(_FINISH_ROUNDS):
-            uri = self._uri(f"finish-{number}")
-            begun = await asyncio.gather(*(self._begun(uri) for _ in range(_FINISHERS)))
-            sum_of = crc32c_of(_NEW)
-            won = await _winners([self._wire.finish(uri, upload, [part], sum_of) for upload, part in begun])
-            await asyncio.gather(*(self._wire.abort(uri, upload) for upload, _ in begun))
-            if won != 1:
+            if not await self._has_one_finisher(f"finish-{number}"):
                 return False
         return True
+
+    async def _has_one_finisher(self, name: str) -> bool:
+        begun: list[tuple[str, str]] = []
+
+        async def enter(uri: str) -> list[Awaitable[object]]:
+            entered = await _all_of([self._begun(uri) for _ in range(_FINISHERS)])
+            begun.extend((uri, upload) for upload, _ in entered)
+            return [self._wire.finish(uri, upload, [part], crc32c_of(_NEW)) for upload, part in entered]
+
+        try:
+            return await self._has_one_winner(name, enter)
+        finally:
+            await self._abort_all(begun)
+
+    async def _abort_all(self, begun: Sequence[tuple[str, str]]) -> None:
+        """One by one: servers lock a key, and let those who wait for it look each second. The first error is told."""
+        errors: list[LakemirrorError] = []
+        for uri, upload in begun:
+            try:
+                await self._wire.abort(uri, upload)
+            except LakemirrorError as err:
+                errors.append(err)
+        if errors:
+            raise errors[0]
+
+    async def _has_one_winner(self, name: str, enter: Callable[[str], Awaitable[Sequence[Awaitable[object]]]]) -> bool:
+        """Whether one of many at once wins; losers meet the condition, or a conflict.
+
+        Several winners are a finding. A round in which an answer was lost, or that nobody won, tells nothing: it is
+        run again at another key, and is an error if that goes on.
+        """
+        lost: TransientError | None = None
+        for number in range(_REPEATS):
+            uri = self._uri(f"{name}-{number}")
+            outcomes = await asyncio.gather(*await enter(uri), return_exceptions=True)
+            lost, won = None, 0
+            for outcome in outcomes:
+                if not isinstance(outcome, BaseException):
+                    won += 1
+                elif isinstance(outcome, TransientError) and not isinstance(outcome, ConflictError):
+                    lost = outcome
+                elif not isinstance(outcome, ConditionFailed | ConflictError):
+                    raise outcome
+            if won > 1:
+                return False
+            if won == 1 and lost is None:
+                return True
+        raise lost or TransientError("probe", self._uri(name), f"nobody won a race, {_REPEATS} times", "run again")
 
     async def _begun(self, uri: str) -> tuple[str, Part]:
         upload = await self._wire.begin(uri)
@@ -128,9 +181,7 @@ class Probe:
         uri = self._uri("damaged")
         try:
             await self._wire.create(uri, _NEW, crc32c_of(_NEW) ^ 1)
-        except ThrottledError:
-            raise
-        except LakemirrorError:  # refused, in whatever words; what counts is that nothing is there
+        except (DamagedError, PermanentError):  # refused, in whatever words; what counts is that nothing is there
             return not await self._works(self._wire.head(uri))
         return False
 
@@ -141,6 +192,8 @@ class Probe:
         return (await self._wire.stored(uri)).crc32c == crc32c_of(_NEW)
 
     async def _keeps_tags(self) -> bool:
+        if not self._dialect.has_tags:
+            return False
         try:
             return await self._dialect.keeps_tags(self._uri("plain"))
         except PermanentError:
@@ -184,16 +237,15 @@ class Probe:
         return f"{self._folder}/{name}"
 
 
-async def _winners(attempts: Sequence[Awaitable[object]]) -> int:
-    """How many of these succeed at once; losers meet the condition, or a conflict."""
-    outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-    won = 0
+async def _all_of(work: Sequence[Awaitable[T]]) -> list[T]:
+    """All results, or the first error once all have ended: nothing goes on behind our back."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    found: list[T] = []
     for outcome in outcomes:
-        if not isinstance(outcome, BaseException):
-            won += 1
-        elif not isinstance(outcome, ConditionFailed | TransientError):
+        if isinstance(outcome, BaseException):
             raise outcome
-    return won
+        found.append(outcome)
+    return found
 
 
 class S3Dialect:
@@ -207,7 +259,7 @@ class S3Dialect:
 
     async def put(self, uri: str, data: bytes, e_tag: str | None = None) -> str | None:
         condition = {} if e_tag is None else {"if-match": e_tag}
-        return (await self._s3.ask("probe", check_key(uri), "PUT", condition, body=data)).headers.get("ETag")
+        return (await self._s3.ask("probe", check_key(uri), "PUT", condition, body=data)).headers.get("etag")
 
     async def delete(self, uri: str, e_tag: str) -> None:
         await self._s3.ask("probe", check_key(uri), "DELETE", {"if-match": e_tag})

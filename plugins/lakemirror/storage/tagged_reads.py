@@ -6,12 +6,12 @@ what the store has, and its ETags are no MD5s; as soon as such odd ones outnumbe
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 
 from lakemirror.storage.checksum import Tally
+from lakemirror.storage.md5_tags import Md5Sum, Md5Tag, fits
 from lakemirror.storage.port import Blob
-from lakemirror.storage.wires.sums import Md5Tag, misread
+from lakemirror.storage.wires.sums import misread
 
 
 class TaggedReads:
@@ -41,11 +41,11 @@ class TaggedReads:
         if tag is None:
             yield from first
             return
-        digest, tally = hashlib.md5(usedforsecurity=False), Tally()
+        summed, tally = Md5Sum(tag), Tally()
         for piece in tally.over(first):
-            digest.update(piece)
+            summed.add(piece)
             yield piece
-        if tag.is_of(digest.digest()):
+        if summed.fits:
             self._matching += 1
             return
         second = Tally()
@@ -56,12 +56,13 @@ class TaggedReads:
         self._odd += 1
 
     def _tag(self, e_tag: str | None) -> Md5Tag | None:
-        return None if self._odd > self._matching else Md5Tag.of(e_tag)
+        tag = None if self._odd > self._matching else Md5Tag.of(e_tag)
+        return tag if tag is not None and tag.is_comparable else None
 
     def _fits(self, blob: Blob) -> bool:
         tag = self._tag(blob.info.e_tag)
         if tag is None:
             return True
-        is_equal = tag.is_of(hashlib.md5(blob.data, usedforsecurity=False).digest())
+        is_equal = fits(tag, blob.data)
         self._matching += is_equal
         return is_equal

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from lakemirror.errors import PermanentError, TransientError
+from lakemirror.errors import PermanentError
 from lakemirror.storage.checksum import combined
-from lakemirror.storage.port import CHUNK_BYTES, ObjectInfo
+from lakemirror.storage.md5_tags import Md5Tag
+from lakemirror.storage.port import DamagedError, ObjectInfo
 
 if TYPE_CHECKING:
     from lakemirror.storage.abilities import Abilities
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store answered to a completed write; `crc32c` is None if it does not say."""
+    """What the store says of a whole object; `crc32c` is None if it does not say.
+
+    Of an object that is there and has no CRC32C it may name another sum: a CRC-32, or else, where nothing but this sum
+    would guard the line, an ETag that looks like an MD5.
+    """
 
     size_bytes: int
     crc32c: int | None
     e_tag: str | None
+    crc32: int | None = None
+    md5: Md5Tag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,8 @@ class Part:
     size_bytes: int
     crc32c: int
     tag: str
+    crc32: int | None = None
+    """Of its bytes as they were read, where the source's store names that of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +74,10 @@ class WireCapabilities:
     max_parts: int
     max_create_bytes: int
     """Of one request: what is larger goes in parts."""
-    sends_crc32c: bool
-    """The store checks the CRC32C that is sent with the bytes, and refuses damaged ones."""
-    create_only_parts: bool
-    """`finish` has one winner of many; if not, two that finish at the same moment may both succeed."""
     copies_within: bool
     """`copy_within` works, create-only, between all buckets of these properties."""
+    spoiled: str = ""
+    """Characters that the store does not keep in keys: what is written under a key with one of them is refused."""
 
 
 class Wire(Protocol):
@@ -93,12 +100,6 @@ class Wire(Protocol):
 
         With `size_bytes`, PermanentError if the whole object is not of that size; the same answer tells it.
         """
-        ...
-
-    def stream(
-        self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> AsyncIterator[bytes]:
-        """The same in order, in pieces of at most `chunk_bytes`, all from one version of the object."""
         ...
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
@@ -131,7 +132,8 @@ class Wire(Protocol):
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         """Copy on the store's side, create-only; with `e_tag`, ConditionFailed naming a source that has changed.
 
-        The error's subject tells which condition failed: the source's URI or the target's.
+        The error's subject tells which condition failed: the source's URI or the target's. ObjectNotFound is always
+        that of the source.
         """
         ...
 
@@ -173,9 +175,9 @@ def check_arrived(op: str, uri: str, want: int, got: int | None) -> None:
         raise damaged(op, uri, want, got)
 
 
-def damaged(op: str, uri: str, want: int, got: int) -> TransientError:
+def damaged(op: str, uri: str, want: int, got: int) -> DamagedError:
     """The error of bytes that changed on their way."""
-    return TransientError(op, uri, f"damaged on the way (want CRC32C {want:08x}, got {got:08x})", "send it again")
+    return DamagedError(op, uri, f"damaged on the way (want CRC32C {want:08x}, got {got:08x})", "send it again")
 
 
 def check_size(uri: str, want: int | None, got: int) -> None:

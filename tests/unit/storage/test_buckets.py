@@ -198,3 +198,20 @@ class TestGcs:
             store.put(f"gs://bucket/{name}", b"")
         store.delete([f"gs://bucket/{name}" for name in ("gone", "a", "b", "c")])
         assert double.objects == {}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_credentials_that_a_head_meets_expired(double: S3Double, status: int) -> None:
+    double.forced["x"] = status
+    double.answers["x"] = b"<Error><Code>ExpiredToken</Code></Error>"
+    store = ObstoreStore(double.properties)
+    with pytest.raises(TransientError) as raised:
+        store.head("s3://bucket/x")
+    assert (raised.value.op, raised.value.subject) == ("head", "s3://bucket/x")
+
+
+def test_what_may_not_be_looked_at_stays_forbidden(double: S3Double) -> None:
+    double.forced["x"] = 403
+    store = ObstoreStore(double.properties)
+    with pytest.raises(PermanentError, match="access denied"):
+        store.head("s3://bucket/x")

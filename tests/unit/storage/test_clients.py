@@ -3,14 +3,19 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from obstore.store import GCSStore, MemoryStore, S3Store
 
-from lakemirror.errors import LakemirrorError, PermanentError, UnsupportedError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError, UnsupportedError
 from lakemirror.storage.clients import Clients, MemoryBuckets
 from lakemirror.storage.keys import check_key
+from lakemirror.storage.objects import ObstoreStore
+from tests.faults.proxy import deaf_url
+from tests.serving import QuietHandler, serving
 
 KEYS = {"s3.access-key-id": "AK", "s3.secret-access-key": "SK"}  # pragma: allowlist secret
 S3 = check_key("s3://bucket/key")
@@ -86,6 +91,36 @@ class TestS3:
     def test_timeouts(self) -> None:
         options = s3_client({**KEYS, "s3.connect-timeout": "3.0", "s3.request-timeout": "7"}).client_options or {}
         assert (seconds(options["connect_timeout"]), seconds(options["read_timeout"])) == (3, 7)
+
+    @pytest.mark.timeout(20)
+    def test_connecting_to_one_that_is_deaf_ends(self) -> None:
+        with deaf_url() as url:
+            store = ObstoreStore({**KEYS, "s3.endpoint": url, "s3.region": "r", "s3.connect-timeout": "0.3"})
+            with pytest.raises(TransientError):
+                store.get("s3://bucket/key")
+
+    @pytest.mark.timeout(20)
+    def test_an_answer_that_drips_ends(self) -> None:
+        """No pause between its bytes is long enough for any other bound."""
+
+        class Dripping(QuietHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                for name, value in (("Content-Length", "1000"), ("Last-Modified", "Mon, 16 Nov 2026 00:00:00 GMT")):
+                    self.send_header(name, value)
+                self.end_headers()
+                with suppress(OSError):  # it was hung up
+                    for _ in range(1000):
+                        self.wfile.write(b"x")
+                        time.sleep(0.1)
+
+        with serving(Dripping) as port:
+            short = {"s3.endpoint": f"http://127.0.0.1:{port}", "s3.region": "r", "s3.answer-timeout": "1"}
+            store = ObstoreStore({**KEYS, **short})
+            with pytest.raises(TransientError):
+                store.get("s3://bucket/key")
+            with pytest.raises(TransientError):
+                list(store.stream("s3://bucket/key"))
 
     def test_retries_are_bounded_and_off_for_conditional_writes(self) -> None:
         clients = Clients(KEYS, None)

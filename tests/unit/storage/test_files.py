@@ -38,6 +38,27 @@ def everything(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def test_a_listing_that_shows_a_write_shows_those_before_it(
+    tmp_path: Path, store: FileObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is listed, first `a` is written, which is new, then `b` anew: its e_tag is not the new one then."""
+    store.put(f"{tmp_path}/b", b"old")
+    before = store.head(f"{tmp_path}/b").e_tag
+    read = os.scandir
+    reads: list[object] = []
+
+    def while_others_write(folder: str) -> object:
+        if reads:
+            store.put(f"{tmp_path}/a", b"first")
+            store.put(f"{tmp_path}/b", b"then", Overwrite())
+        reads.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(os, "scandir", while_others_write)
+    found = {info.uri.rpartition("/")[2]: info.e_tag for info in store.list(str(tmp_path))}
+    assert found == {"a": None, "b": before}
+
+
 class TestProcesses:
     def test_one_of_many_creators_wins_with_a_whole_object(self, tmp_path: Path, store: FileObjects) -> None:
         racing, rounds = 6, 25

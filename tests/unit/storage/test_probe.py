@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from lakemirror.storage.abilities import AMAZON, LOCAL, Abilities, abilities_fro
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, IfMatch
 from lakemirror.storage.probe import LOOK_THEN_WRITE, ProbedAbilities, abilities_of
+from lakemirror.storage.wire import open_wire
 from tests.contract.s3_double import S3Double, s3_double
 
 LOCATION = "s3://bucket/lake"
@@ -70,7 +72,7 @@ def test_what_was_found_is_recorded_and_the_next_run_reads_it(double: S3Double) 
     assert len(records) == 1, "everything else is removed again"
     document = json.loads(double.objects[records[0]])
     assert document == {
-        "format": 1,
+        "format": 2,
         "endpoint": double.endpoint,
         "probed_at": "2026-01-02T00:00:00+00:00",
         "abilities": found.as_json(),
@@ -80,6 +82,14 @@ def test_what_was_found_is_recorded_and_the_next_run_reads_it(double: S3Double) 
     assert [request.method for request in double.requests] == ["GET"]
 
 
+def test_questions_do_not_wait_for_one_another(double: S3Double) -> None:
+    asked(double)
+    targets = [request.target for request in double.requests]
+    first_of_the_last = next(number for number, target in enumerate(targets) if target.endswith("/summed"))
+    last_of_the_longest = max(number for number, target in enumerate(targets) if "/finish-7" in target)
+    assert first_of_the_last < last_of_the_longest
+
+
 def test_a_recorded_refusal_stays_one(double: S3Double) -> None:
     double.ignores_conditions = True
     asked(double, LOOK_THEN_WRITE)
@@ -87,7 +97,7 @@ def test_a_recorded_refusal_stays_one(double: S3Double) -> None:
         asked(double)
 
 
-@pytest.mark.parametrize("text", [b'{"format": 2}', b"[]", b'{"format": 1, "abilities": {"tags": true}}'])
+@pytest.mark.parametrize("text", [b'{"format": 3}', b"[]", b'{"format": 1, "abilities": {"tags": true}}'])
 def test_a_record_of_another_version_is_probed_again(double: S3Double, text: bytes) -> None:
     found = asked(double)
     key = next(key for key in double.objects if key.startswith("lake/_probe/"))
@@ -164,3 +174,34 @@ def test_keys_with_spoiled_characters_are_refused_by_name(double: S3Double) -> N
         with pytest.raises(PermanentError, match=r"does not keep '\|'"):
             verb()
     assert double.requests == []
+
+
+def test_copies_across_buckets_are_tried_from_an_object_of_the_other_side(double: S3Double) -> None:
+    double.objects["theirs"] = b"there"
+    assert not asked(double).copies_across_buckets, "nobody named one: nothing is known"
+    double.objects = {"theirs": b"there"}
+    probed = ProbedAbilities(double.properties, LOCATION, elsewhere=lambda: "s3://other/theirs")
+    assert probed().copies_across_buckets
+    double.requests.clear()
+    missing = ProbedAbilities(double.properties, LOCATION, elsewhere=lambda: pytest.fail("it was recorded"))
+    assert missing().copies_across_buckets
+    double.objects = {}
+    refused = ProbedAbilities(double.properties, LOCATION, elsewhere=lambda: "s3://other/none")
+    assert not refused().copies_across_buckets
+
+
+def test_a_store_that_does_not_copy_across_buckets_still_copies_within_one(double: S3Double) -> None:
+    double.objects["x"] = b"there"
+    can = replace(AMAZON, copies_across_buckets=False)
+
+    async def work() -> None:
+        wire = open_wire(double.properties, abilities=can)
+        try:
+            assert not wire.capabilities("s3://bucket/y").copies_within
+            assert (await wire.copy_within("s3://bucket/x", "s3://bucket/y")).size_bytes == 5
+            with pytest.raises(PermanentError, match="stream it across"):
+                await wire.copy_within("s3://other/x", "s3://bucket/z")
+        finally:
+            await wire.close()
+
+    asyncio.run(work())

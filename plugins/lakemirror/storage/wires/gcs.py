@@ -27,21 +27,20 @@ from lakemirror.storage.abilities import GOOGLE, Abilities
 from lakemirror.storage.checksum import as_base64, from_base64
 from lakemirror.storage.clients import timeouts
 from lakemirror.storage.keys import Address, check_key, check_prefix
-from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, ObjectInfo, ObjectNotFound, check_range
+from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound, check_range
 from lakemirror.storage.wire import Part, Stored, Upload, WireCapabilities, check_arrived, check_parts, check_slice
 from lakemirror.storage.wires.gcs_token import Tokens
 from lakemirror.storage.wires.http import (
     Answer,
     Http,
-    Place,
     Request,
     body_of,
     check_answer,
     encoded,
     encoded_query,
     environment_proxy,
-    pieces_of,
 )
+from lakemirror.storage.wires.pool import Place
 from lakemirror.storage.wires.sums import check_read
 from lakemirror.storage.wires.xml import parsed, text_in
 
@@ -70,9 +69,7 @@ class GcsWire:
             min_part_bytes=5 << 20,
             max_parts=10_000,
             max_create_bytes=5 << 30,
-            sends_crc32c=self._can.checks_crc32c,
-            create_only_parts=self._can.conditional_finish and self._can.atomic_finish,
-            copies_within=self._can.conditional_copy,
+            copies_within=self._can.conditional_copy and self._can.copies_across_buckets,
         )
 
     async def head(self, uri: str) -> ObjectInfo:
@@ -91,27 +88,13 @@ class GcsWire:
             await self._check_empty(uri, start, e_tag)
             return b""
         request = await self._reading("read", uri, start, length, e_tag)
-        async with self._http.answered(request) as response:
-            _check_same(uri, e_tag, response.headers.get(_GENERATION))
-            check_answer(request, response, start, length, size_bytes)
-            data = await body_of(request, response, length)
-        if response.headers["Content-Range"].endswith(f"/{length}"):  # GCS names the sum of the whole, of parts too
-            check_read(uri, data, _crc32c_in(response.headers))
+        answer = await self._http.read(request, length)
+        _check_same(uri, e_tag, answer.headers.get(_GENERATION))
+        check_answer(request, answer, start, length, size_bytes)
+        data = body_of(request, answer, length)
+        if answer.headers["content-range"].endswith(f"/{length}"):  # GCS names the sum of the whole, of parts too
+            check_read(uri, data, _crc32c_in(answer.headers))
         return data
-
-    async def stream(
-        self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> AsyncIterator[bytes]:
-        check_slice(uri, start, length)
-        if length == 0:
-            await self._check_empty(uri, start, e_tag)
-            return
-        request = await self._reading("stream", uri, start, length, e_tag)
-        async with self._http.answered(request) as response:
-            _check_same(uri, e_tag, response.headers.get(_GENERATION))
-            check_answer(request, response, start, length)
-            async for piece in pieces_of(request, response, length, chunk_bytes):
-                yield piece
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
         address = check_key(uri, "create")
@@ -138,7 +121,7 @@ class GcsWire:
         headers = {"x-goog-hash": f"crc32c={as_base64(crc32c)}"}
         answer = await self.ask("put_part", beside, "PUT", headers, query, data, about=uri)
         check_arrived("put_part", uri, crc32c, _crc32c_in(answer.headers))
-        return Part(number, len(data), crc32c, answer.headers.get("ETag", ""))
+        return Part(number, len(data), crc32c, answer.headers.get("etag", ""))
 
     async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
         size_bytes = check_parts(uri, parts, crc32c)
@@ -191,7 +174,8 @@ class GcsWire:
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         source, target = check_key(source_uri, "copy_within"), check_key(target_uri, "copy_within")
         self._can.check("copy_within", target)
-        if not self._can.conditional_copy:
+        across = source.root != target.root
+        if not self._can.conditional_copy or (across and not self._can.copies_across_buckets):
             raise PermanentError("copy_within", target_uri, "this store cannot copy create-only", "stream it across")
         if e_tag is None:
             e_tag = (await self.head(source_uri)).e_tag
@@ -201,7 +185,9 @@ class GcsWire:
             _check_same(source_uri, e_tag, (await self.head(source_uri)).e_tag)
             raise
         except ObjectNotFound as err:
-            raise ObjectNotFound("copy_within", source_uri, "there is no such object", "check the URI") from err
+            await self.head(source_uri)  # if it is the source that is gone, this says so
+            why = f"there is no place for it ({err.message})"
+            raise PermanentError("copy_within", target_uri, why, "check bucket and URI") from err
 
     async def close(self) -> None:
         await self._http.close()
@@ -295,21 +281,19 @@ def _taken_apart(uri: str, upload: str, op: str) -> tuple[Address, str]:
 
 
 def _info(uri: str, headers: Mapping[str, str]) -> ObjectInfo:
-    size = headers.get("x-goog-stored-content-length") or headers.get("Content-Length", "")
+    size = headers.get("x-goog-stored-content-length") or headers.get("content-length", "")
     try:
-        return ObjectInfo(uri, int(size), headers.get(_GENERATION), parsedate_to_datetime(headers["Last-Modified"]))
+        return ObjectInfo(uri, int(size), headers.get(_GENERATION), parsedate_to_datetime(headers["last-modified"]))
     except (KeyError, ValueError) as err:
         raise PermanentError("head", uri, "the store does not say size and time", "check the endpoint") from err
 
 
 def _crc32c_in(headers: Mapping[str, str]) -> int | None:
-    """`x-goog-hash` comes once with both sums or once for each."""
-    for name, value in headers.items():
-        if name.lower() == "x-goog-hash":
-            for one in value.split(","):
-                kind, _, text = one.strip().partition("=")
-                if kind == "crc32c":
-                    return from_base64(text)
+    """`x-goog-hash` has both sums, in any order."""
+    for one in headers.get("x-goog-hash", "").split(","):
+        kind, _, text = one.strip().partition("=")
+        if kind == "crc32c":
+            return from_base64(text)
     return None
 
 

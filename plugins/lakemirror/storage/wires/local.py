@@ -34,8 +34,6 @@ _CAPABILITIES: Final = WireCapabilities(
     min_part_bytes=1,
     max_parts=10_000,
     max_create_bytes=1 << 40,
-    sends_crc32c=True,
-    create_only_parts=True,
     copies_within=True,
 )
 
@@ -65,17 +63,6 @@ class LocalWire:
         blob = await self._run(partial(self._read, uri, start, length, e_tag))
         check_size(uri, size_bytes, blob.info.size_bytes)
         return blob.data
-
-    async def stream(
-        self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> AsyncIterator[bytes]:
-        check_slice(uri, start, length)
-        end = start + length
-        while start < end:
-            blob = await self._run(partial(self._read, uri, start, min(chunk_bytes, end - start), e_tag))
-            e_tag = blob.info.e_tag
-            start += len(blob.data)
-            yield blob.data
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
         if (got := crc32c_of(data)) != crc32c:

@@ -14,17 +14,19 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Final
 from xml.sax.saxutils import escape
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, TransientError
 from lakemirror.storage.abilities import AMAZON, Abilities
 from lakemirror.storage.checksum import as_base64, from_base64
 from lakemirror.storage.keys import Address, check_key, check_prefix
-from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, ObjectInfo, ObjectNotFound, check_range, cut_short
+from lakemirror.storage.md5_tags import Md5Tag
+from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound, check_range, cut_short
 from lakemirror.storage.wire import (
     Part,
     Stored,
@@ -39,23 +41,22 @@ from lakemirror.storage.wires.http import (
     Answer,
     Http,
     Request,
+    UnexplainedError,
     body_of,
     check_answer,
     encoded,
     encoded_query,
     is_whole,
-    pieces_of,
 )
 from lakemirror.storage.wires.s3_place import S3Places
 from lakemirror.storage.wires.sigv4 import UNSIGNED, Credentials, Signer
-from lakemirror.storage.wires.sums import ASK, WholeReads, full_crc32c
+from lakemirror.storage.wires.sums import ASK, CRC32, CRC32C, WholeReads, full_sum, tag_in
 from lakemirror.storage.wires.xml import parsed, text_in
 
 _GIB: Final = 1 << 30
 _MAX_PUT_BYTES: Final = 5 * _GIB
 _COPY_PART_BYTES: Final = _GIB
 _NOTHING: Final = hashlib.sha256(b"").hexdigest()
-_CRC32C: Final = "x-amz-checksum-crc32c"
 _NEW: Final = {"if-none-match": "*"}
 
 
@@ -75,9 +76,8 @@ class S3Wire:
             min_part_bytes=5 << 20,
             max_parts=10_000,
             max_create_bytes=_MAX_PUT_BYTES,
-            sends_crc32c=self._can.checks_crc32c,
-            create_only_parts=self._can.conditional_finish and self._can.atomic_finish,
-            copies_within=self._can.conditional_copy or self._can.conditional_finish,
+            copies_within=self._can_copy and self._can.copies_across_buckets,
+            spoiled=self._can.spoiled,
         )
 
     async def head(self, uri: str) -> ObjectInfo:
@@ -86,7 +86,12 @@ class S3Wire:
     async def stored(self, uri: str) -> Stored:
         address = check_key(uri, "stored")
         headers = (await self.ask("stored", address, "HEAD", ASK)).headers
-        return Stored(_info(uri, headers).size_bytes, full_crc32c(headers), headers.get("ETag"))
+        size_bytes, e_tag = _info(uri, headers).size_bytes, headers.get("etag")
+        crc32c, crc32 = full_sum(headers, CRC32C), full_sum(headers, CRC32)
+        if crc32c is not None or crc32 is not None or self._places.has_tls or not self._whole_reads.trusts_tags:
+            return Stored(size_bytes, crc32c, e_tag, crc32)
+        md5 = await tag_in(headers, partial(self._part_bytes, address, size_bytes))
+        return Stored(size_bytes, None, e_tag, md5=md5)
 
     async def read(
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
@@ -97,24 +102,12 @@ class S3Wire:
             return b""
         if start == 0 and length == size_bytes:
             read = partial(self._read_whole, uri, length, e_tag)
-            return await self._whole_reads(uri, read, has_tls=self._places.has_tls)
+            part_bytes = partial(self._part_bytes, check_key(uri, "read"), length)
+            return await self._whole_reads(uri, read, part_bytes, has_tls=self._places.has_tls)
         request = await self._reading("read", uri, start, length, e_tag)
-        async with self._http.answered(request) as response:
-            check_answer(request, response, start, length, size_bytes)
-            return await body_of(request, response, length)
-
-    async def stream(
-        self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> AsyncIterator[bytes]:
-        check_slice(uri, start, length)
-        if length == 0:
-            await self._check_empty(uri, start, e_tag)
-            return
-        request = await self._reading("stream", uri, start, length, e_tag)
-        async with self._http.answered(request) as response:
-            check_answer(request, response, start, length)
-            async for piece in pieces_of(request, response, length, chunk_bytes):
-                yield piece
+        answer = await self._http.read(request, length)
+        check_answer(request, answer, start, length, size_bytes)
+        return body_of(request, answer, length)
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
         address = self._target(uri, "create")
@@ -122,9 +115,9 @@ class S3Wire:
             await self._look_first("create", address)
         headers = self._sums(data, crc32c) | _NEW
         answer = await self.ask("create", address, "PUT", headers, body=data)
-        got = from_base64(answer.headers.get(_CRC32C, ""))
+        got = from_base64(answer.headers.get(CRC32C, ""))
         check_arrived("create", uri, crc32c, got)
-        return Stored(len(data), got, answer.headers.get("ETag"))
+        return Stored(len(data), got, answer.headers.get("etag"))
 
     async def begin(self, uri: str) -> str:
         kind = {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
@@ -136,12 +129,12 @@ class S3Wire:
         address = check_key(uri, "put_part")
         query = {"partNumber": str(number), "uploadId": upload}
         answer = await self.ask("put_part", address, "PUT", self._sums(data, crc32c), query, data)
-        check_arrived("put_part", uri, crc32c, from_base64(answer.headers.get(_CRC32C, "")))
-        return Part(number, len(data), crc32c, answer.headers.get("ETag", ""))
+        check_arrived("put_part", uri, crc32c, from_base64(answer.headers.get(CRC32C, "")))
+        return Part(number, len(data), crc32c, answer.headers.get("etag", ""))
 
     async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
         size_bytes = check_parts(uri, parts, crc32c)
-        sums = {_CRC32C: as_base64(crc32c), "x-amz-checksum-type": "FULL_OBJECT"} if self._can.checks_crc32c else {}
+        sums = {CRC32C: as_base64(crc32c), "x-amz-checksum-type": "FULL_OBJECT"} if self._can.checks_crc32c else {}
         got, e_tag = await self._complete(uri, upload, _listed(parts, sums=bool(sums)), sums, size_bytes)
         check_arrived("finish", uri, crc32c, got)
         return Stored(size_bytes, got, e_tag)
@@ -174,7 +167,7 @@ class S3Wire:
 
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         source, target = check_key(source_uri, "copy_within"), self._target(target_uri, "copy_within")
-        if not self.capabilities(target_uri).copies_within:
+        if not self._can_copy or (source.root != target.root and not self._can.copies_across_buckets):
             raise PermanentError("copy_within", target_uri, "this store cannot copy create-only", "stream it across")
         there = await self.head(source_uri)
         if e_tag is not None and there.e_tag != e_tag:
@@ -182,8 +175,9 @@ class S3Wire:
         named = {"x-amz-copy-source": f"/{source.bucket}/{encoded(source.key)}"}
         if there.e_tag is not None:
             named["x-amz-copy-source-if-match"] = there.e_tag
+        is_one_request = self._can.conditional_copy and there.size_bytes <= _MAX_PUT_BYTES
         try:
-            if self._can.conditional_copy and there.size_bytes <= _MAX_PUT_BYTES:
+            if is_one_request:
                 sums = {"x-amz-checksum-algorithm": "CRC32C"} if self._can.keeps_crc32c else {}
                 await self.ask("copy_within", target, "PUT", named | sums | _NEW)
             else:
@@ -193,8 +187,13 @@ class S3Wire:
                 raise _changed(source_uri, there.e_tag or "", now.e_tag) from None
             raise
         except ObjectNotFound as err:
-            raise ObjectNotFound("copy_within", source_uri, "there is no such object", "check the URI") from err
-        stored = await self.stored(target_uri)
+            await self.head(source_uri)  # if it is the source that is gone, this says so
+            raise _target_gone(target_uri, err, is_begun=not is_one_request) from err
+        try:
+            stored = await self.stored(target_uri)
+        except ObjectNotFound as err:
+            why = "it was copied a moment ago, and is not there"
+            raise TransientError("copy_within", target_uri, why, "run again; find out who deletes here") from err
         if stored.size_bytes != there.size_bytes:
             why = f"the copy is not whole (want {there.size_bytes} bytes, got {stored.size_bytes})"
             raise PermanentError("copy_within", target_uri, why, "find out who wrote it")
@@ -203,16 +202,21 @@ class S3Wire:
     async def close(self) -> None:
         await self._http.close()
 
+    @property
+    def _can_copy(self) -> bool:
+        return self._can.conditional_copy or self._can.conditional_finish
+
     def _target(self, uri: str, op: str) -> Address:
         address = check_key(uri, op)
         self._can.check(op, address)
         return address
 
     async def _copy_parts(self, target: Address, named: Mapping[str, str], size_bytes: int) -> None:
-        upload = text_in(
-            parsed("copy_within", target.uri, (await self.ask("begin", target, "POST", {}, {"uploads": ""})).body),
-            "UploadId",
-        )
+        try:
+            answer = await self.ask("begin", target, "POST", {}, {"uploads": ""})
+        except ObjectNotFound as err:
+            raise _target_gone(target.uri, err, is_begun=False) from err
+        upload = text_in(parsed("copy_within", target.uri, answer.body), "UploadId")
         try:
             tags: list[tuple[int, str]] = []
             starts = range(0, size_bytes, _COPY_PART_BYTES)
@@ -263,12 +267,21 @@ class S3Wire:
         """Without a range: the answer to a range need not name the sum of the whole."""
         headers = ASK if e_tag is None else {**ASK, "if-match": e_tag}
         request = await self._request("read", check_key(uri, "read"), "GET", headers, {}, b"")
-        async with self._http.answered(request) as response:
-            if is_whole(request, response, size_bytes):
-                return await body_of(request, response, size_bytes), response.headers
-            said_bytes = int(response.headers["Content-Length"])
+        answer = await self._http.read(request, size_bytes)
+        if is_whole(request, answer, size_bytes):
+            return body_of(request, answer, size_bytes), answer.headers
         check_size(uri, size_bytes, (await self.head(uri)).size_bytes)
-        raise cut_short("read", uri, size_bytes, said_bytes)
+        raise cut_short("read", uri, size_bytes, int(answer.headers["content-length"]))
+
+    async def _part_bytes(self, address: Address, size_bytes: int, tag: Md5Tag) -> int | None:
+        """The size of the parts that an object was uploaded in; None if the store does not say, or they differ."""
+        try:
+            first = (await self.ask("head", address, "HEAD", query={"partNumber": "1"})).headers
+        except PermanentError:
+            return None  # it knows no parts; of one that is gone the next read tells
+        part_bytes = int(first.get("content-length", "0"))
+        is_same = Md5Tag.of(first.get("etag")) == tag and first.get("x-amz-mp-parts-count") == str(tag.parts)
+        return part_bytes if is_same and part_bytes and -(-size_bytes // part_bytes) == tag.parts else None
 
     async def _reading(self, op: str, uri: str, start: int, length: int, e_tag: str | None) -> Request:
         headers = {"range": f"bytes={start}-{start + length - 1}"}
@@ -286,7 +299,18 @@ class S3Wire:
         body: bytes = b"",
     ) -> Answer:
         """One request about an object or bucket, signed; for verbs that the port has not, as those of the probe."""
-        return await self._http.ask(await self._request(op, address, method, headers or {}, query or {}, body))
+        request = await self._request(op, address, method, headers or {}, query or {}, body)
+        try:
+            return await self._http.ask(request)
+        except UnexplainedError:
+            await self._check_expired(op, address)
+            raise
+
+    async def _check_expired(self, op: str, address: Address) -> None:
+        """TransientError if a read of one byte is refused for a reason that passes."""
+        request = await self._request(op, address, "GET", {"range": "bytes=0-0"}, {}, b"")
+        with suppress(PermanentError):
+            await self._http.read(request, 1)
 
     async def _request(
         self, op: str, address: Address, method: str, headers: Mapping[str, str], query: Mapping[str, str], body: bytes
@@ -296,7 +320,7 @@ class S3Wire:
         if not self._places.is_anonymous:
             payload = _NOTHING
             if body:
-                is_summed = _CRC32C in headers or place.origin.startswith("https:")
+                is_summed = CRC32C in headers or place.origin.startswith("https:")
                 payload = UNSIGNED if is_summed else hashlib.sha256(body).hexdigest()
             credential = await self._credentials.now()
             headers = self._signer.sign(credential, method, place.host, path, encoded_pairs, headers, payload)
@@ -304,17 +328,17 @@ class S3Wire:
 
     def _sums(self, data: bytes, crc32c: int) -> dict[str, str]:
         if self._can.checks_crc32c:
-            return {_CRC32C: as_base64(crc32c)}
+            return {CRC32C: as_base64(crc32c)}
         digest = hashlib.md5(data, usedforsecurity=False).digest()
         return {"content-md5": base64.b64encode(digest).decode()}
 
 
 def _info(uri: str, headers: Mapping[str, str]) -> ObjectInfo:
     try:
-        size_bytes, modified_at = int(headers["Content-Length"]), parsedate_to_datetime(headers["Last-Modified"])
+        size_bytes, modified_at = int(headers["content-length"]), parsedate_to_datetime(headers["last-modified"])
     except (KeyError, ValueError) as err:
         raise PermanentError("head", uri, "the store does not say size and time", "check the endpoint") from err
-    return ObjectInfo(uri, size_bytes, headers.get("ETag"), modified_at)
+    return ObjectInfo(uri, size_bytes, headers.get("etag"), modified_at)
 
 
 def _listed(parts: Sequence[Part], *, sums: bool) -> str:
@@ -327,3 +351,10 @@ def _listed(parts: Sequence[Part], *, sums: bool) -> str:
 
 def _changed(uri: str, want: str, got: str | None) -> ConditionFailed:
     return ConditionFailed("read", uri, f"the object has changed (want {want}, got {got})", "find out who wrote it")
+
+
+def _target_gone(uri: str, err: ObjectNotFound, *, is_begun: bool) -> TransientError | PermanentError:
+    """A copy that finds something missing which is not its source: never ObjectNotFound, which means that."""
+    if is_begun:
+        return TransientError("copy_within", uri, f"its upload was dropped ({err.message})", "run again")
+    return PermanentError("copy_within", uri, f"there is no place for it ({err.message})", "check bucket and URI")

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from lakemirror.errors import PermanentError
 from lakemirror.storage.clients import s3_credential, timeouts
 from lakemirror.storage.keys import Address
-from lakemirror.storage.wires.http import Place, encoded, environment_proxy
+from lakemirror.storage.wires.http import encoded, environment_proxy
+from lakemirror.storage.wires.pool import Place
 
 
 class S3Places:

@@ -8,7 +8,7 @@ from lakemirror.errors import PermanentError
 from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.clients import MemoryBuckets, storage_properties
 from lakemirror.storage.keys import Kind, check_key, check_prefix
-from lakemirror.storage.port import CHUNK_BYTES, ObjectInfo
+from lakemirror.storage.port import ObjectInfo
 from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
 
 
@@ -39,12 +39,6 @@ class SchemeWire:
         self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
     ) -> bytes:
         return await self._of(uri, "read").read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
-
-    def stream(
-        self, uri: str, *, start: int, length: int, e_tag: str | None = None, chunk_bytes: int = CHUNK_BYTES
-    ) -> AsyncIterator[bytes]:
-        wire = self._of(uri, "stream")
-        return wire.stream(uri, start=start, length=length, e_tag=e_tag, chunk_bytes=chunk_bytes)
 
     async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
         return await self._of(uri, "create").create(uri, data, crc32c)

@@ -11,16 +11,18 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, TransientError
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
+_HINT: Final = "set s3.access-key-id and s3.secret-access-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 
 
@@ -104,13 +106,32 @@ class Signer:
 def _chain() -> Any:
     import botocore.session
 
-    found = botocore.session.get_session().get_credentials()
+    with _renewing():
+        found = botocore.session.get_session().get_credentials()
     if found is None:
-        hint = "set s3.access-key-id and s3.secret-access-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        raise PermanentError("open", "s3", "there are no credentials", hint)
+        raise PermanentError("open", "s3", "there are no credentials", _HINT)
     return found
 
 
 def _frozen(chain: Any) -> Credential:
-    frozen = chain.get_frozen_credentials()
+    with _renewing():
+        frozen = chain.get_frozen_credentials()
     return Credential(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+@contextmanager
+def _renewing() -> Iterator[None]:
+    """botocore's errors as ours: what is set up wrongly stays so, anything else is somebody who does not answer now."""
+    from botocore import exceptions as boto
+
+    try:
+        yield
+    except (boto.ProfileNotFound, boto.PartialCredentialsError, boto.ConfigParseError, boto.InvalidConfigError) as err:
+        raise PermanentError("open", "s3", f"the credentials are not complete ({_first_line(err)})", _HINT) from err
+    except (boto.BotoCoreError, boto.ClientError, OSError) as err:
+        hint = "check the credentials, and run again"
+        raise TransientError("open", "s3", f"no credentials now ({_first_line(err)})", hint) from err
+
+
+def _first_line(err: Exception) -> str:
+    return next(iter(str(err).splitlines()), type(err).__name__)[:300]

@@ -4,8 +4,8 @@
   kinds that cannot be computed here (CRC64NVME) are passed over.
 - Without one, an ETag of the shape of an MD5 is compared, where the answer does not say that it is something else
   (KMS, keys of the customer's). That of an upload of one part, `…-1`, is the MD5 of the part's MD5: pyarrow writes all
-  its smaller files so. Of more parts nobody tells where they meet. MD5 costs more than all other sums, so it is
-  computed only where no TLS guards the line.
+  its smaller files so. Of more parts the store is asked where they meet, and the tag passed over if it does not say.
+  MD5 costs more than all other sums, so it is computed only where no TLS guards the line.
 - Stores may make ETags that look like an MD5 and are none. So other bytes are read once more: the same bytes twice are
   what the store has, and the ETag is odd. As soon as odd ETags outnumber the matching ones, none is compared any more.
 """
@@ -15,44 +15,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
 
 from lakemirror.errors import TransientError
 from lakemirror.storage.checksum import crc32c_of, from_base64
+from lakemirror.storage.md5_tags import Md5Tag, fits
 
+T = TypeVar("T")
 ASK: Final = {"x-amz-checksum-mode": "ENABLED"}
 CRC32C: Final = "x-amz-checksum-crc32c"
+CRC32: Final = "x-amz-checksum-crc32"
 Read = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
-_MD5_TAG: Final = re.compile(r'"?(?P<sum>[0-9a-fA-F]{32})(?P<in_parts>-1)?"?')
+PartBytes = Callable[[Md5Tag], Awaitable[int | None]]
 _KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
 _AT_ONCE_BYTES: Final = 1 << 20  # more is hashed beside the event loop
 _KINDS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {  # with their size, the cheapest first
     CRC32C: (4, lambda data: crc32c_of(data).to_bytes(4, "big")),
-    "x-amz-checksum-crc32": (4, lambda data: zlib.crc32(data).to_bytes(4, "big")),
+    CRC32: (4, lambda data: zlib.crc32(data).to_bytes(4, "big")),
     "x-amz-checksum-sha1": (20, lambda data: hashlib.sha1(data, usedforsecurity=False).digest()),
     "x-amz-checksum-sha256": (32, lambda data: hashlib.sha256(data).digest()),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Md5Tag:
-    """An ETag that looks like an MD5; `is_in_parts`: like the MD5 of the MD5 of the only part."""
-
-    md5: bytes
-    is_in_parts: bool
-
-    @classmethod
-    def of(cls, e_tag: str | None) -> Md5Tag | None:
-        found = _MD5_TAG.fullmatch(e_tag or "")
-        return cls(bytes.fromhex(found["sum"]), found["in_parts"] is not None) if found else None
-
-    def is_of(self, digest: bytes) -> bool:
-        """Whether it is the tag of bytes with this MD5."""
-        return self.md5 == (_md5(digest) if self.is_in_parts else digest)
 
 
 class WholeReads:
@@ -61,19 +47,23 @@ class WholeReads:
     def __init__(self) -> None:
         self._matching = self._odd = 0
 
-    async def __call__(self, uri: str, read: Read, *, has_tls: bool) -> bytes:
-        """What `read` reads, by one call of it if all is well."""
+    @property
+    def trusts_tags(self) -> bool:
+        return self._odd <= self._matching
+
+    async def __call__(self, uri: str, read: Read, part_bytes: PartBytes, *, has_tls: bool) -> bytes:
+        """What `read` reads, by one call of it if all is well; `part_bytes` asks where the parts of a tag meet."""
         data, headers = await read()
         if (kept := _kept_sum(headers)) is not None:
             await _check_sum(uri, data, *kept)
             return data
-        want = None if has_tls or self._odd > self._matching else _tag_in(headers)
+        want = None if has_tls or not self.trusts_tags else await tag_in(headers, part_bytes)
         if want is None or await self._matches(data, want):
             return data
         first = crc32c_of(data)
         del data  # two of them would be more memory than the caller has set aside
         again, headers = await read()
-        want = _tag_in(headers)
+        want = await tag_in(headers, part_bytes)
         if want is not None and await self._matches(again, want):
             return again
         if crc32c_of(again) != first:
@@ -82,14 +72,26 @@ class WholeReads:
         return again
 
     async def _matches(self, data: bytes, want: Md5Tag) -> bool:
-        is_equal = want.is_of(await _digest(_md5, data))
+        is_equal = await _beside(partial(fits, want), data)
         self._matching += is_equal
         return is_equal
 
 
-def full_crc32c(headers: Mapping[str, str]) -> int | None:
-    """The CRC32C of a whole object that an answer names."""
-    return None if _is_composite(headers) else from_base64(headers.get(CRC32C, ""))
+def full_sum(headers: Mapping[str, str], name: str) -> int | None:
+    """The CRC32C or CRC32 of a whole object that an answer names."""
+    return None if _is_composite(headers) else from_base64(headers.get(name, ""))
+
+
+async def tag_in(headers: Mapping[str, str], part_bytes: PartBytes) -> Md5Tag | None:
+    """The MD5 that the ETag may be, if it can be compared."""
+    if headers.get("x-amz-server-side-encryption", "") in _KMS:
+        return None
+    if "x-amz-server-side-encryption-customer-algorithm" in headers:
+        return None
+    tag = Md5Tag.of(headers.get("etag"))
+    if tag is not None and not tag.is_comparable:
+        tag = replace(tag, part_bytes=await part_bytes(tag))
+    return tag if tag is not None and tag.is_comparable else None
 
 
 def check_read(uri: str, data: bytes, want: int | None) -> None:
@@ -120,23 +122,10 @@ def _kept_sum(headers: Mapping[str, str]) -> tuple[str, bytes] | None:
 
 
 async def _check_sum(uri: str, data: bytes, name: str, want: bytes) -> None:
-    got = await _digest(_KINDS[name][1], data)
+    got = await _beside(_KINDS[name][1], data)
     if got != want:
         raise misread(uri, f"want {name.rpartition('-')[2].upper()} {want.hex()}, got {got.hex()}")
 
 
-def _tag_in(headers: Mapping[str, str]) -> Md5Tag | None:
-    """The MD5 that the ETag may be."""
-    if headers.get("x-amz-server-side-encryption", "") in _KMS:
-        return None
-    if "x-amz-server-side-encryption-customer-algorithm" in headers:
-        return None
-    return Md5Tag.of(headers.get("ETag"))
-
-
-def _md5(data: bytes) -> bytes:
-    return hashlib.md5(data, usedforsecurity=False).digest()
-
-
-async def _digest(sum_of: Callable[[bytes], bytes], data: bytes) -> bytes:
-    return sum_of(data) if len(data) <= _AT_ONCE_BYTES else await asyncio.to_thread(sum_of, data)
+async def _beside(work: Callable[[bytes], T], data: bytes) -> T:
+    return work(data) if len(data) <= _AT_ONCE_BYTES else await asyncio.to_thread(work, data)

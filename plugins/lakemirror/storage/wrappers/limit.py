@@ -27,7 +27,11 @@ class TokenBucket:
     """Lets through at most `rate` units a second, after a pause `burst_s` seconds' worth at once; threads share it."""
 
     def __init__(
-        self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None], burst_s: float = BURST_S
+        self,
+        rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        burst_s: float = BURST_S,
     ) -> None:
         if rate <= 0:
             raise UsageError("limit", f"{rate:g} per second", "a rate must be above zero", "leave it out for no limit")
@@ -54,9 +58,10 @@ class TokenBucket:
 class RateLimitedStore(ForwardingStore):
     """Waits before each call and each piece of a body so that the rates hold; None means no limit.
 
-    The rates are those of this process; a copy that was pickled into another one has its own, hence no burst where
-    processes come and go. Streams are read in pieces of at most a quarter of a second, so that none of them waits long
-    for its turn. What `get` returns is paid for afterwards, since its size is not known before.
+    `requests` may be the line of several stores. The rates are those of this process; a copy that was pickled into
+    another one has its own, hence no burst where processes come and go. Streams are read in pieces of at most a quarter
+    of a second, so that none of them waits long for its turn. What `get` returns is paid for afterwards, since its size
+    is not known before.
     """
 
     def __init__(
@@ -64,17 +69,14 @@ class RateLimitedStore(ForwardingStore):
         inner: ObjectStore,
         *,
         bytes_per_s: float | None = None,
-        requests_per_s: float | None = None,
+        requests: TokenBucket | None = None,
         burst_s: float = BURST_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(inner)
-
-        def bucket(rate: float | None) -> TokenBucket | None:
-            return None if rate is None else TokenBucket(rate, clock, sleep, burst_s)
-
-        self._bytes, self._requests = bucket(bytes_per_s), bucket(requests_per_s)
+        self._bytes = None if bytes_per_s is None else TokenBucket(bytes_per_s, clock, sleep, burst_s)
+        self._requests = requests
         self._most_bytes = None if bytes_per_s is None else max(LEAST_CHUNK_BYTES, int(bytes_per_s / 4))
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:

@@ -31,6 +31,7 @@ from lakemirror.storage.port import (
     ConditionFailed,
     Create,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     Written,
 )
@@ -43,7 +44,8 @@ Failures = list[TransientError]
 class RetryingStore(ForwardingStore):
     """Makes up to `attempts` attempts; the nth waits at random up to `base_delay_s` * 2^(n-2), at most `max_delay_s`.
 
-    When all have failed, the last error is raised with a note of how many there were.
+    None is begun later than `patience_s` after the first: a server that is silent, or drips, takes long to fail. When
+    all have failed, the last error is raised with a note of how many there were.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class RetryingStore(ForwardingStore):
         attempts: int = 5,
         base_delay_s: float = 0.2,
         max_delay_s: float = 20.0,
+        patience_s: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         random: Callable[[], float] = random_module.random,
     ) -> None:
@@ -62,6 +66,8 @@ class RetryingStore(ForwardingStore):
         self._attempts = attempts
         self._base_delay_s = base_delay_s
         self._max_delay_s = max_delay_s
+        self._patience_s = patience_s
+        self._clock = clock
         self._sleep = sleep
         self._random = random
 
@@ -109,25 +115,30 @@ class RetryingStore(ForwardingStore):
             return there
 
     def _same(self, uri: str, ours: Tally) -> ObjectInfo | None:
-        """What is there, if it has our content."""
-        there = self.head(uri)
-        if there.size_bytes != ours.size_bytes:
+        """What is there, if it has our content; what came and went meanwhile was another writer's."""
+        try:
+            there = self.head(uri)
+            if there.size_bytes != ours.size_bytes:
+                return None
+            theirs = self._tried(lambda: checksum_of(self._inner, uri))
+        except ObjectNotFound:
             return None
-        theirs = self._tried(lambda: checksum_of(self._inner, uri))
         return there if (theirs.size_bytes, theirs.crc32c) == (ours.size_bytes, ours.crc32c) else None
 
     def _tried(self, attempt: Callable[[], T], failures: Failures | None = None) -> T:
         failed = failures if failures is not None else []
+        end_at = self._clock() + self._patience_s
         while True:
             try:
                 return attempt()
             except TransientError as err:
                 failed.append(err)
-                if len(failed) >= self._attempts:
+                ceiling_s = min(self._max_delay_s, self._base_delay_s * 2 ** (len(failed) - 1))
+                delay_s = self._random() * ceiling_s
+                if len(failed) >= self._attempts or self._clock() + delay_s > end_at:
                     err.add_note(f"gave up after {len(failed)} attempts")
                     raise
-            ceiling_s = min(self._max_delay_s, self._base_delay_s * 2 ** (len(failed) - 1))
-            self._sleep(self._random() * ceiling_s)
+            self._sleep(delay_s)
 
 
 def _started(items: Iterator[T]) -> Iterator[T]:

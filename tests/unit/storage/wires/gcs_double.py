@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from tests.serving import QuietHandler, serving
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,7 @@ class GcsDouble:
 def gcs_double(answer: Callable[[Asked], tuple[int, dict[str, str], bytes]]) -> Iterator[GcsDouble]:
     double = GcsDouble(answer)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Tests read `asked` instead."""
-
+    class Handler(QuietHandler):
         def handle_any(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             asked = Asked(self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
@@ -52,14 +46,6 @@ def gcs_double(answer: Callable[[Asked], tuple[int, dict[str, str], bytes]]) -> 
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    double.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler) as port:
+        double.endpoint = f"http://127.0.0.1:{port}"
         yield double
-    finally:
-        server.shutdown()
-        thread.join(timeout=10)
-        server.server_close()

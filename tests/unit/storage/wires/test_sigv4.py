@@ -11,8 +11,10 @@ import botocore.auth
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
+from botocore.exceptions import ClientError, ConnectTimeoutError, CredentialRetrievalError
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.wires import sigv4
 from lakemirror.storage.wires.http import encoded, encoded_query
 from lakemirror.storage.wires.sigv4 import Credential, Credentials, Signer
 
@@ -61,4 +63,47 @@ def test_no_credentials_at_all_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(PermanentError, match="no credentials"):
+        asyncio.run(Credentials(None).now())
+
+
+class Failing:
+    """A chain whose renewal fails."""
+
+    def __init__(self, err: Exception) -> None:
+        self._err = err
+
+    def refresh_needed(self) -> bool:
+        return True
+
+    def get_frozen_credentials(self) -> object:
+        raise self._err
+
+
+DENIED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRoleWithWebIdentity")
+
+
+@pytest.mark.parametrize(
+    "err",
+    [
+        CredentialRetrievalError(provider="custom-process", error_msg="it is away"),
+        ConnectTimeoutError(endpoint_url="https://sts"),
+        DENIED,
+        OSError("no such token file"),
+    ],
+)
+def test_credentials_that_cannot_be_renewed_now_are_transient(err: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sigv4, "_chain", lambda: Failing(err))
+    with pytest.raises(TransientError, match="no credentials now") as raised:
+        asyncio.run(Credentials(None).now())
+    assert (raised.value.op, raised.value.subject, raised.value.__cause__) == ("open", "s3", err)
+
+
+@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_ACCESS_KEY_ID"])
+def test_credentials_that_are_set_up_wrongly_are_permanent(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv(variable, "half")
+    with pytest.raises(PermanentError, match="credentials are not complete"):
         asyncio.run(Credentials(None).now())

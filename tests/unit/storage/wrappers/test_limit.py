@@ -32,9 +32,8 @@ def clock() -> Clock:
 def limited(clock: Clock, *, bytes_per_s: float | None = None, requests_per_s: float | None = None) -> RateLimitedStore:
     inner = ObstoreStore({})
     inner.put("memory://m/a", b"x" * 1000)
-    return RateLimitedStore(
-        inner, bytes_per_s=bytes_per_s, requests_per_s=requests_per_s, clock=clock, sleep=clock.sleep
-    )
+    requests = None if requests_per_s is None else TokenBucket(requests_per_s, clock, clock.sleep)
+    return RateLimitedStore(inner, bytes_per_s=bytes_per_s, requests=requests, clock=clock, sleep=clock.sleep)
 
 
 def test_a_second_s_worth_passes_at_once_and_the_rest_at_the_rate(clock: Clock) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from lakemirror.errors import PermanentError, TransientError, UsageError
 from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import ConditionFailed, IfMatch, ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.port import ConditionFailed, IfMatch, ObjectInfo, ObjectNotFound, ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.fault import Action, Fault, FaultyStore, SimulatedCrash, Verb
 from lakemirror.storage.wrappers.retry import RetryingStore
@@ -59,6 +60,22 @@ def test_the_attempts_are_bounded_and_told(verb: Verb) -> None:
     assert scene.naps == [0.5, 1.0, 2.0, 2.5, 2.5]
 
 
+@pytest.mark.parametrize(("each_s", "attempts"), [(50.0, 3), (121.0, 1)])
+def test_attempts_that_take_long_are_fewer(each_s: float, attempts: int) -> None:
+    class Slow(FaultyStore):
+        now_s = 0.0
+
+        def head(self, uri: str) -> ObjectInfo:
+            Slow.now_s += each_s
+            return super().head(uri)
+
+    store = Slow(ObstoreStore({}), failing("head", 9))
+    used = RetryingStore(store, patience_s=120, clock=lambda: Slow.now_s, sleep=lambda _: None)
+    with pytest.raises(TransientError) as raised:
+        used.head(URI)
+    assert raised.value.__notes__ == [f"gave up after {attempts} attempts"]
+
+
 def test_permanent_errors_and_crashes_pass_at_once() -> None:
     scene = Scene(Fault("head", Action.KILL))
     with pytest.raises(SimulatedCrash):
@@ -107,6 +124,20 @@ class TestCreate:
         with pytest.raises(ConditionFailed):
             scene.store.put("memory://m/y", b"mine")
         assert scene.memory.get("memory://m/y").data == theirs
+
+    @pytest.mark.parametrize("verb", ["head", "stream"])
+    def test_nor_does_one_that_is_gone_when_it_is_compared(self, verb: str) -> None:
+        scene = Scene(Fault("put", Action.FAIL))
+        scene.memory.put("memory://m/y", b"mine")
+        look = getattr(scene.faulty, verb)
+
+        def gone(uri: str, **options: Any) -> Any:
+            scene.memory.delete([uri])
+            return look(uri, **options)
+
+        setattr(scene.faulty, verb, gone)
+        with pytest.raises(ConditionFailed):
+            scene.store.put("memory://m/y", b"mine")
 
     def test_an_equal_object_that_was_there_before_does_not(self) -> None:
         scene = Scene()

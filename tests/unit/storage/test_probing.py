@@ -1,0 +1,148 @@
+"""The probe's findings: only what a store says is one; an answer that was lost, or a race without a winner, is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.checksum import crc32c_of
+from lakemirror.storage.clients import MemoryBuckets
+from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError, ObjectNotFound, ThrottledError
+from lakemirror.storage.probing import Probe
+from lakemirror.storage.wire import Stored, Wire
+from lakemirror.storage.wires.local import LocalWire, memory_wire
+
+FOLDER = "memory://bucket/_probe"
+RESET = TransientError("create", "x", "connection reset by peer", "run again")
+REFUSED = PermanentError("create", "x", "the store refuses this (400 InvalidRequest)", "")
+
+
+class TrickyWire(LocalWire):
+    """A wire in memory whose creates may fail: `before` is raised instead of one, `after` once it is done."""
+
+    def __init__(self) -> None:
+        whole = memory_wire(MemoryBuckets())
+        super().__init__(whole._store, whole._shelf, in_threads=False)
+        self.before: Callable[[str], Exception | None] = lambda uri: None
+        self.after: Callable[[str], Exception | None] = lambda uri: None
+
+    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+        if (err := self.before(uri)) is not None:
+            raise err
+        try:
+            stored = await super().create(uri, data, crc32c)
+        finally:
+            await asyncio.sleep(0)
+        if (err := self.after(uri)) is not None:
+            raise err
+        return stored
+
+
+@dataclass
+class MemoryDialect:
+    """As much of a dialect as creates need."""
+
+    tricky: TrickyWire = field(default_factory=TrickyWire)
+    has_tags: bool = False
+
+    @property
+    def wire(self) -> Wire:
+        return self.tricky
+
+    @wire.setter
+    def wire(self, wire: Wire) -> None:
+        raise NotImplementedError
+
+    async def put(self, uri: str, data: bytes, e_tag: str | None = None) -> str | None:
+        try:
+            await self.tricky.head(uri)
+        except ObjectNotFound:
+            await LocalWire.create(self.tricky, uri, data, crc32c_of(data))
+        return None
+
+    async def delete(self, uri: str, e_tag: str) -> None:
+        raise NotImplementedError
+
+    async def keeps_tags(self, uri: str) -> bool:
+        return False
+
+    async def close(self) -> None:
+        await self.tricky.close()
+
+
+def asked(question: Callable[[Probe], Awaitable[bool]], dialect: MemoryDialect) -> bool:
+    async def ask() -> bool:
+        await dialect.put(f"{FOLDER}/plain", b"old")
+        return await question(Probe(dialect, FOLDER, None))
+
+    return asyncio.run(ask())
+
+
+def checks(probe: Probe) -> Awaitable[bool]:
+    return probe._checks_crc32c()
+
+
+def creates(probe: Probe) -> Awaitable[bool]:
+    return probe._conditional_create()
+
+
+@pytest.mark.parametrize("refusal", [DamagedError("create", "x", "400 BadDigest", ""), REFUSED])
+def test_damaged_bytes_that_are_refused_show_that_sums_are_checked(refusal: Exception) -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.before = lambda uri: refusal
+    assert asked(checks, dialect)
+
+
+@pytest.mark.parametrize("err", [RESET, ThrottledError("create", "x", "503 SlowDown", "")])
+def test_a_reset_is_no_refusal_of_damaged_bytes(err: TransientError) -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.before = lambda uri: err
+    with pytest.raises(TransientError) as raised:
+        asked(checks, dialect)
+    assert raised.value is err
+
+
+def test_one_winner_of_many_is_found() -> None:
+    assert asked(creates, MemoryDialect())
+
+
+def lost_once(round_name: str) -> Callable[[str], Exception | None]:
+    """The answer of the winner of this round is lost."""
+    return lambda uri: RESET if uri.endswith(round_name) else None
+
+
+def test_a_race_whose_winner_was_not_heard_of_is_run_again() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.after = lost_once("race-0-0")
+    assert asked(creates, dialect)
+
+
+def test_a_race_whose_winners_are_never_heard_of_is_no_finding() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.after = lambda uri: RESET if "race" in uri else None
+    with pytest.raises(TransientError, match="reset"):
+        asked(creates, dialect)
+
+
+@pytest.mark.parametrize("loser", [ConditionFailed("create", "x", "", ""), ConflictError("create", "x", "409", "")])
+def test_a_race_that_nobody_wins_is_no_finding(loser: Exception) -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.before = lambda uri: loser if "race" in uri else None
+    with pytest.raises(TransientError, match="nobody won"):
+        asked(creates, dialect)
+
+
+def test_two_winners_are_a_finding_whatever_became_of_the_others() -> None:
+    class Careless(TrickyWire):
+        async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+            if "race" not in uri:
+                return await super().create(uri, data, crc32c)
+            if data == b"racer 7":
+                raise RESET
+            return Stored(len(data), crc32c, None)
+
+    assert not asked(creates, MemoryDialect(Careless()))

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from lakemirror.errors import PermanentError
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import ConditionFailed, Overwrite
+from lakemirror.storage.wrappers.count import CountingStore
+from lakemirror.storage.wrappers.own_writes import OwnWritesStore
+
+FOLDER = "memory://m/_plan"
+
+
+def _made(max_bytes: int = 100) -> tuple[CountingStore, OwnWritesStore]:
+    counted = CountingStore(ObstoreStore({}))
+    return counted, OwnWritesStore(counted, FOLDER, max_bytes)
+
+
+def test_what_was_created_here_is_not_read_again() -> None:
+    counted, store = _made()
+    store.put(f"{FOLDER}/p/a.parquet", b"0123456789")
+    assert [store.get(f"{FOLDER}/p/a.parquet").data for _ in range(2)] == [b"0123456789"] * 2
+    assert counted.counts["get"] == 0
+    assert store.get(f"{FOLDER}/p/a.parquet", byte_range=(2, 3)).data == b"234"
+    assert counted.counts["get"] == 1
+    with pytest.raises(PermanentError, match="larger than it may be"):
+        store.get(f"{FOLDER}/p/a.parquet", max_bytes=5)
+
+
+@pytest.mark.parametrize("uri", [f"{FOLDER}/p/plan.json", f"{FOLDER}_old/a.parquet", "memory://m/data/a.parquet"])
+def test_everything_else_is_read(uri: str) -> None:
+    counted, store = _made()
+    store.put(uri, b"x")
+    store.get(uri)
+    assert counted.counts["get"] == 1
+
+
+def test_what_somebody_else_created_or_may_alter_is_read() -> None:
+    counted, store = _made()
+    counted.put(f"{FOLDER}/p/a.parquet", b"theirs")
+    with pytest.raises(ConditionFailed):
+        store.put(f"{FOLDER}/p/a.parquet", b"ours")
+    assert store.get(f"{FOLDER}/p/a.parquet").data == b"theirs"
+    store.put(f"{FOLDER}/p/b.parquet", b"x", Overwrite())
+    store.get(f"{FOLDER}/p/b.parquet")
+    assert counted.counts["get"] == 2
+
+
+def test_memory_is_bounded() -> None:
+    counted, store = _made(max_bytes=10)
+    for name in ("a", "b", "c"):
+        store.put(f"{FOLDER}/{name}.parquet", b"123456" if name != "c" else b"1234")
+    for name in ("a", "b", "c"):
+        store.get(f"{FOLDER}/{name}.parquet")
+    assert counted.counts["get"] == 1

@@ -2,8 +2,8 @@
 
 - A small file is one read and one create; a larger one goes in parts, several at once, read while others are sent.
 - Bytes are read once. A write that fails is tried again with the bytes at hand.
-- Bytes that were damaged when they were read are read again: small files by the wire's word, larger ones if the sum of
-  their parts is not the one that the source's store keeps of the whole; then their upload is dropped.
+- Bytes that were damaged when they were read are read again: small files by the wire's word, larger ones if their parts
+  are not those of the sum that the source's store keeps of the whole (proving.py); then their upload is dropped.
 - A key that is taken is compared by size and CRC32C: our own earlier write is adopted, anything else is a stop.
 - An upload in parts that cannot be finished is aborted.
 """
@@ -11,17 +11,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from lakemirror.copying import bins
 from lakemirror.copying.bins import PartPlan
-from lakemirror.copying.ends import MirrorEnd, MisreadError, SourceEnd, changing, foreign, misread, vanishing
+from lakemirror.copying.ends import MirrorEnd, MisreadError, SourceEnd, changing, vanishing
 from lakemirror.copying.gate import Gate
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
 from lakemirror.copying.pace import Pace
+from lakemirror.copying.proving import InOrder, Proof, crc32_of
 from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
-from lakemirror.errors import LakemirrorError, PermanentError, TransientError, VerificationError
+from lakemirror.copying.together import all_within
+from lakemirror.errors import LakemirrorError, TransientError, VerificationError
 from lakemirror.storage.checksum import combined, crc32c_of
 from lakemirror.storage.port import ConditionFailed, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Wire
@@ -49,6 +53,7 @@ class Copier:
         self.settings = settings
         self.memory = ByteLimit(settings.held_bytes)
         self._budget = RetryBudget(settings.retry_budget)
+        self._proof = Proof()
 
         def retrying() -> Retrying:
             gate = Gate(settings.concurrency)
@@ -84,15 +89,20 @@ class Copier:
 
     async def _at_once(self, item: CopyItem, patience: Patience) -> CopiedItem:
         async with self.memory.hold(item.size_bytes):
-            data = await self.source.whole(item, patience)
-            crc32c = crc32c_of(data)
-            try:
-                stored = await self.mirror.retrying(
-                    lambda: self.mirror.wire.create(item.target, data, crc32c), patience
-                )
-            except ConditionFailed:
-                return await self._adopted(item, crc32c, patience)
+            crc32c, stored = await self._created(item, patience)
+        if stored is None:  # comparing may read the copy, into memory of its own: ours is given back by then
+            return await self._adopted(item, crc32c, patience)
         return _copied(item, crc32c, stored)
+
+    async def _created(self, item: CopyItem, patience: Patience) -> tuple[int, Stored | None]:
+        """The sum of the file and what the mirror keeps of it; None if the key is taken."""
+        data = await self.source.whole(item, patience)
+        crc32c = crc32c_of(data)
+        create = partial(self.mirror.wire.create, item.target, data, crc32c)
+        try:
+            return crc32c, await self.mirror.retrying(create, patience)
+        except ConditionFailed:
+            return crc32c, None
 
     async def _in_parts(self, item: CopyItem) -> CopiedItem:
         reads = 1
@@ -106,12 +116,13 @@ class Copier:
                 reads += 1
 
     async def _in_parts_once(self, item: CopyItem) -> CopiedItem:
-        there = await self.source.look(item, self.patience(item))
+        seen = await self.source.look(item, self.patience(item))
         plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
+        in_order = self._proof.in_order(seen)
         upload = await self.begin(item)
         try:
-            parts = await self.send(item, upload, there.e_tag, plans)
-            return await self.finish(item, upload, parts, there.crc32c)
+            parts = await self.send(item, upload, seen, plans, in_order=in_order)
+            return await self.finish(item, upload, parts, seen, in_order)
         except (LakemirrorError, asyncio.CancelledError) as err:
             await self.abort_after(err, item, upload)
             raise
@@ -123,49 +134,48 @@ class Copier:
         self,
         item: CopyItem,
         upload: str,
-        e_tag: str | None,
+        seen: Stored,
         plans: Iterable[PartPlan],
-        on_part: Callable[[Part], None] = lambda part: None,
+        on_part: Callable[[Part], Awaitable[None]] | None = None,
+        in_order: InOrder | None = None,
     ) -> list[Part]:
-        """Parts of a file into an upload, as many at once as memory allows; in the order of `plans`."""
+        """Parts of a file as it was `seen` into an upload, as many at once as memory allows; in the order of `plans`.
+
+        Each is told to `on_part` when the mirror has it.
+        """
 
         async def send(plan: PartPlan) -> Part:
-            part = await self._send_part(item, upload, e_tag, plan)
-            on_part(part)
+            part = await self._send_part(item, upload, seen, plan, in_order)
+            if on_part is not None:
+                await on_part(part)
             return part
 
-        def releases(size_bytes: int) -> Callable[[asyncio.Task[Part]], None]:
-            return lambda task: self.memory.release(size_bytes)
+        return await all_within(self.memory, ((plan.length, partial(send, plan)) for plan in plans))
 
-        sent: list[asyncio.Task[Part]] = []
-        try:
-            async with asyncio.TaskGroup() as group:
-                for plan in plans:
-                    await self.memory.acquire(plan.length)
-                    task = group.create_task(send(plan))
-                    task.add_done_callback(releases(plan.length))  # also of one that is cancelled before it begins
-                    sent.append(task)
-        except BaseExceptionGroup as errors:
-            raise weightiest(errors.exceptions) from None
-        return [task.result() for task in sent]
-
-    async def _send_part(self, item: CopyItem, upload: str, e_tag: str | None, plan: PartPlan) -> Part:
+    async def _send_part(
+        self, item: CopyItem, upload: str, seen: Stored, plan: PartPlan, in_order: InOrder | None
+    ) -> Part:
         patience = self.patience(item)
-        data = await self.source.part(item, plan.start, plan.length, e_tag, patience)
+        data = await self.source.part(item, plan.start, plan.length, seen.e_tag, patience)
         crc32c = crc32c_of(data)
-        return await self.mirror.retrying(
+        part = await self.mirror.retrying(
             lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
         )
+        if in_order is not None:
+            await in_order.add(plan.number, data)
+        crc32 = await crc32_of(data, seen)
+        return part if crc32 is None else replace(part, crc32=crc32)
 
-    async def finish(self, item: CopyItem, upload: str, parts: Sequence[Part], source_crc32c: int | None) -> CopiedItem:
+    async def finish(
+        self, item: CopyItem, upload: str, parts: Sequence[Part], seen: Stored, in_order: InOrder | None = None
+    ) -> CopiedItem:
         """Make the object of its parts. Doing it again is fine: what is there then is compared.
 
-        MisreadError, and nothing made, if they are not those of `source_crc32c`, the sum that the source's store keeps.
+        MisreadError, and nothing made, if they are not what was `seen` of the source file.
         """
         patience = self.patience(item)
         crc32c = combined((part.crc32c, part.size_bytes) for part in parts)
-        if source_crc32c not in (None, crc32c):
-            raise misread(item, source_crc32c, crc32c)
+        self._proof.check(item, crc32c, parts, seen, in_order)
         try:
             stored = await self.mirror.retrying(
                 lambda: self.mirror.wire.finish(item.target, upload, parts, crc32c), patience
@@ -184,7 +194,10 @@ class Copier:
         await self.mirror.retrying(lambda: self.mirror.wire.abort(item.target, upload), Patience(item.target, ABORT_S))
 
     async def _within(self, item: CopyItem, patience: Patience) -> CopiedItem:
-        """On the store's side; its size and version are looked at before, its sum after."""
+        """On the store's side; its size and version are looked at before, its size and sum after.
+
+        Nothing is read: where the store tells the sum neither of the file nor of its copy, there is none.
+        """
         seen = await self.source.look(item, patience)
         copy = self.mirror.wire.copy_within
         with vanishing(item):
@@ -195,12 +208,8 @@ class Copier:
                     with changing(item):
                         raise
                 return await self._adopted(item, await self.source.sum(item, patience), patience)
-        crc32c = stored.crc32c
-        if crc32c is None or stored.size_bytes != item.size_bytes:
-            there = await self.mirror.stored(item.target, patience)
-            crc32c = await self.mirror.crc32c(item.target, there, patience)
-            if there.size_bytes != item.size_bytes:
-                raise foreign(item, crc32c, f"{there.size_bytes} bytes")
+        _check_kept(item, seen.crc32c, stored)
+        crc32c = seen.crc32c if stored.crc32c is None else stored.crc32c
         return CopiedItem(item, crc32c, stored.e_tag, adopted=False)
 
     async def _adopted(self, item: CopyItem, crc32c: int, patience: Patience) -> CopiedItem:
@@ -216,36 +225,30 @@ class Copier:
             err.add_note(f"the upload {upload} of {item.target} could not be aborted ({late})")
 
 
-def weightiest(errors: Sequence[BaseException]) -> BaseException:
-    """The one to tell: what is no error of ours, then what must be looked at, then what may pass by itself."""
-
-    def weight(err: BaseException) -> int:
-        if isinstance(err, TransientError):
-            return 2
-        return 1 if isinstance(err, PermanentError) else 0
-
-    flat: list[BaseException] = []
-    for err in errors:
-        flat.append(weightiest(err.exceptions) if isinstance(err, BaseExceptionGroup) else err)
-    return min(flat, key=weight)
-
-
 class UploadGoneError(TransientError):
-    """An upload in parts is no more, and nothing came of it."""
+    """An upload in parts, or one of its parts, is no more, and nothing came of it."""
 
 
 def upload_gone(item: CopyItem) -> UploadGoneError:
-    return UploadGoneError("copy", item.target, "its upload was dropped before it was finished", "run again")
+    return UploadGoneError(
+        "copy", item.target, "its upload was dropped before it was finished", "run again: it begins anew"
+    )
 
 
 def _copied(item: CopyItem, crc32c: int, stored: Stored) -> CopiedItem:
     """The wire has compared what the store answered; this is for one that forgets to."""
-    if stored.crc32c not in (None, crc32c) or stored.size_bytes != item.size_bytes:
+    _check_kept(item, crc32c, stored)
+    return CopiedItem(item, crc32c, stored.e_tag, adopted=False)
+
+
+def _check_kept(item: CopyItem, crc32c: int | None, stored: Stored) -> None:
+    """VerificationError if the mirror's store tells of another size, or of another sum where both are known."""
+    is_other = None not in (crc32c, stored.crc32c) and crc32c != stored.crc32c
+    if is_other or stored.size_bytes != item.size_bytes:
         raise VerificationError(
             "copy",
             item.target,
-            f"the store keeps something else (want {item.size_bytes} bytes with crc32c {crc32c:08x}, "
+            f"the store keeps something else (want {item.size_bytes} bytes with crc32c {crc32c or 0:08x}, "
             f"got {stored.size_bytes} with {stored.crc32c or 0:08x})",
             "delete it and run again",
         )
-    return CopiedItem(item, crc32c, stored.e_tag, adopted=False)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from lakemirror.copying.copier import weightiest
+from lakemirror.copying.together import weightiest
 
 Job = Callable[[], Awaitable[None]]
 T = TypeVar("T")

@@ -9,7 +9,9 @@ from functools import partial
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.retry import Patience, Retrying
+from lakemirror.copying.together import all_within
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.storage.checksum import combined, crc32c_of
 from lakemirror.storage.port import ConditionFailed, ObjectNotFound
 from lakemirror.storage.wire import Stored, Wire
 
@@ -31,18 +33,20 @@ class End:
         return await self.retrying(lambda: self.wire.stored(uri), patience)
 
     async def crc32c(self, uri: str, stored: Stored, patience: Patience, *, is_paid: bool = False) -> int:
-        """As the store keeps it, or else by reading the object once, in pieces."""
-        from google_crc32c import extend
-
+        """As the store keeps it, or else by reading the object once: pieces side by side, each with its own time."""
         if stored.crc32c is not None:
             return stored.crc32c
-        whole = 0
-        for start in range(0, stored.size_bytes, self._chunk_bytes):
-            length = min(self._chunk_bytes, stored.size_bytes - start)
-            async with self._memory.hold(length):
-                read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag, size_bytes=stored.size_bytes)
-                whole = extend(whole, await self.retrying(read, patience, paid_bytes=length if is_paid else 0))
-        return whole
+        size_bytes = stored.size_bytes
+
+        async def summed(start: int, length: int) -> tuple[int, int]:
+            read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag, size_bytes=size_bytes)
+            data = await self.retrying(read, patience.anew(), paid_bytes=length if is_paid else 0)
+            return crc32c_of(data), length
+
+        starts = range(0, size_bytes, self._chunk_bytes)
+        chunks = ((start, min(self._chunk_bytes, size_bytes - start)) for start in starts)
+        jobs = ((length, partial(summed, start, length)) for start, length in chunks)
+        return combined(await all_within(self._memory, jobs))
 
 
 class SourceEnd(End):
@@ -141,8 +145,8 @@ def wrong_size(item: CopyItem, got: int) -> PermanentError:
     )
 
 
-def misread(item: CopyItem, want: int, got: int) -> MisreadError:
-    text = f"damaged on the way (want crc32c {want:08x}, got {got:08x})"
+def misread(item: CopyItem, why: str) -> MisreadError:
+    text = f"damaged on the way ({why})"
     return MisreadError("copy", item.source, text, "run again; if it is always so, its store has lost it: restore it")
 
 

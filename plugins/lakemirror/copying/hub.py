@@ -15,6 +15,7 @@ import hmac
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -188,6 +189,7 @@ class HubPace:
         self._rates, self._own, self._task = rates, own, task
         self._turn = asyncio.Lock()
         self._bytes = self._requests = 0
+        self._asked: deque[tuple[int, int]] = deque()  # leases whose answer has not come
         self._is_lost = False
 
     @classmethod
@@ -207,8 +209,11 @@ class HubPace:
         return cls(reader, writer, rates, own, task)
 
     async def take(self, size_bytes: int, requests: int = 1) -> None:
-        if not self._rates.is_limited:
-            return
+        """Of what has a rate; what has none is not asked for."""
+        if self._rates.bytes_per_s is None:
+            size_bytes = 0
+        if self._rates.requests_per_s is None:
+            requests = 0
         async with self._turn:
             if not self._is_lost and (size_bytes > self._bytes or requests > self._requests):
                 await self._lease(size_bytes - self._bytes, requests - self._requests)
@@ -221,17 +226,37 @@ class HubPace:
     async def _lease(self, size_bytes: int, requests: int) -> None:
         more_bytes = max(size_bytes, int((self._rates.bytes_per_s or 0) * LEASE_S)) if size_bytes > 0 else 0
         more = max(requests, int((self._rates.requests_per_s or 0) * LEASE_S), 1) if requests > 0 else 0
+        self._asked.append((more_bytes, more))
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._writer.write(f"lease\t{more_bytes}\t{more}\n".encode())
-                wait_s = float(await self._reader.readuntil())
+                wait_s = await self._last_answer()
         except _LOST:
             self._is_lost = True
             return
-        self._bytes += more_bytes
-        self._requests += more
         if wait_s > 0:
-            await asyncio.sleep(wait_s)
+            try:
+                await asyncio.sleep(wait_s)
+            except asyncio.CancelledError:
+                self._give_back()
+                raise
+
+    async def _last_answer(self) -> float:
+        """Seconds until all that was asked for may go; one who asked before may not have waited for his answer."""
+        wait_s = 0.0
+        while self._asked:
+            wait_s = float(await self._reader.readuntil())
+            more_bytes, more = self._asked.popleft()
+            self._bytes += more_bytes
+            self._requests += more
+        return wait_s
+
+    def _give_back(self) -> None:
+        """All that was leased and not used."""
+        asked_bytes, asked = (sum(one[at] for one in self._asked) for at in (0, 1))
+        back_bytes, back = max(0, self._bytes) + asked_bytes, max(0, self._requests) + asked
+        self._writer.write(f"back\t{back_bytes}\t{back}\n".encode())
+        self._bytes = self._requests = 0
 
     def tell(self, files: int, size_bytes: int) -> None:
         if not self._is_lost:
@@ -241,7 +266,7 @@ class HubPace:
         with suppress(*_LOST):
             if not self._is_lost:
                 if self._rates.is_limited:
-                    self._writer.write(f"back\t{max(0, self._bytes)}\t{max(0, self._requests)}\n".encode())
+                    self._give_back()
                 if is_done:
                     self._writer.write(f"done\t{self._task}\n".encode())
                 async with asyncio.timeout(CONNECT_S):

@@ -25,10 +25,13 @@ class CopyItem:
 
 @dataclass(frozen=True, slots=True)
 class CopiedItem:
-    """A file that the mirror has whole; `adopted`: it was there already, with the same size and checksum."""
+    """A file that the mirror has whole; `adopted`: it was there already, with the same size and checksum.
+
+    `crc32c` is None only if the store copied the file by itself and tells no sum of it.
+    """
 
     item: CopyItem
-    crc32c: int
+    crc32c: int | None
     e_tag: str | None
     adopted: bool
 
@@ -47,7 +50,7 @@ class CopySettings:
     """Tries of one request."""
     retry_budget: int = 1000
     """Repeated requests of the whole task."""
-    object_deadline_s: float = 3600.0
+    object_deadline_s: float = 1800.0
     """One file, with all its tries."""
     deadline_at: float | None = None
     """The moment, in seconds of the epoch, when the whole copy must be done; None: whenever."""

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from lakemirror.copying.gate import Gate
 from lakemirror.copying.pace import Pace
 from lakemirror.errors import SourceVanishedError, TransientError
+from lakemirror.storage.metering import metered
 from lakemirror.storage.port import ThrottledError
 
 BASE_DELAY_S: Final = 0.2
@@ -41,6 +42,10 @@ class Patience:
     def __init__(self, subject: str, seconds: float) -> None:
         self.subject, self.whole_s, self.left_s = subject, seconds, seconds
 
+    def anew(self) -> Patience:
+        """As much as there was at first, for a piece of the same thing."""
+        return Patience(self.subject, self.whole_s)
+
     def at_end(self) -> TransientError:
         text = f"it took longer than {self.whole_s:g} s"
         return TransientError("copy", self.subject, text, "run again; raise object_deadline_seconds if it is always so")
@@ -66,12 +71,16 @@ class Retrying:
     async def __call__(
         self, request: Callable[[], Awaitable[T]], patience: Patience, *, paid_bytes: int = 0, paid_requests: int = 1
     ) -> T:
-        """The answer of the request; `paid_bytes` of it count against the line's rate, each time it is made."""
-        failed = 0
+        """The answer of the request; `paid_bytes` of it count against the line's rate, each time it is made.
+
+        What turns out to be several requests is paid in full, as soon as that is known.
+        """
+        failed = owed = 0
         while True:
-            await self._pace.take(paid_bytes, paid_requests)
+            await self._pace.take(paid_bytes, paid_requests + owed)
             try:
-                answer = await self._once(request, patience)
+                with metered() as made:
+                    answer = await self._once(request, patience)
             except SourceVanishedError:
                 raise
             except TransientError as err:
@@ -88,8 +97,11 @@ class Retrying:
                 if delay_s >= patience.left_s:
                     raise patience.at_end() from err
                 patience.left_s -= delay_s
+                owed = max(0, made.total() - paid_requests)
             else:
                 self.gate.succeeded()
+                if (owed := made.total() - paid_requests) > 0:
+                    await self._pace.take(0, owed)
                 return answer
             await self._sleep(delay_s)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
+import zlib
+from dataclasses import replace
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -12,17 +16,19 @@ from hypothesis import strategies as st
 
 from lakemirror.copying.model import CopiedItem, CopyItem
 from lakemirror.copying.pace import OwnPace, Rates
-from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError, VerificationError
+from lakemirror.storage.md5_tags import Md5Tag
 from lakemirror.storage.port import ObjectNotFound, Overwrite
+from lakemirror.storage.wire import Stored
 from tests.unit.copying.conftest import Buckets, run
-from tests.wires import Act, WireFault
+from tests.wires import Act, FaultyWire, WireFault
 
 SMALL = b"12345678"
 LARGE = bytes(range(95))
 BODIES = [SMALL, LARGE]
 
 
-def told(copied: CopiedItem) -> tuple[int, bool]:
+def told(copied: CopiedItem) -> tuple[int | None, bool]:
     return copied.crc32c, copied.adopted
 
 
@@ -174,6 +180,59 @@ def test_parts_that_were_wrong_when_they_were_read_are_copied_again(buckets: Buc
     assert (mirror.count("abort"), mirror.count("finish")) == (left, 1)
 
 
+def md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def md5_in_parts(data: bytes, part_bytes: int) -> Md5Tag:
+    """As a store makes it of an upload in parts of this size."""
+    digests = [md5(data[start : start + part_bytes]) for start in range(0, len(data), part_bytes)]
+    return Md5Tag(md5(b"".join(digests)), len(digests), part_bytes)
+
+
+OTHER_SUMS: dict[str, dict[str, Any]] = {
+    "crc32": {"crc32": zlib.crc32(LARGE)},
+    "one put": {"md5": Md5Tag(md5(LARGE), 0)},
+    "one part": {"md5": Md5Tag(md5(md5(LARGE)), 1)},
+    **{f"parts of {size}": {"md5": md5_in_parts(LARGE, size)} for size in (4, 10, 19, 25, 94, 95)},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_SUMS)
+@pytest.mark.parametrize("flipped", [1, 6, 10])
+def test_other_sums_of_the_whole_tell_it_too(buckets: Buckets, kind: str, flipped: int) -> None:
+    """Wherever the parts of the source's writer met, and in whatever order ours are read."""
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(source=[WireFault("read", Act.FLIP, flipped, flipped)])
+    source.sums[item.source] = OTHER_SUMS[kind]
+    assert told(run(copier.copy(item))) == (crc(LARGE), False)
+    assert (buckets.mirrored(), buckets.uploads()) == ({"f": LARGE}, 0)
+    assert (source.count("read"), mirror.count("abort"), mirror.count("finish")) == (20, 1, 1)
+
+
+@pytest.mark.parametrize("kind", OTHER_SUMS)
+def test_parts_that_are_right_are_read_once(buckets: Buckets, kind: str) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(source=[WireFault("read", Act.FAIL, 1, 3)])
+    source.sums[item.source] = OTHER_SUMS[kind]
+    run(copier.copy(item))
+    assert (source.count("read"), mirror.count("begin")) == (13, 1)
+
+
+def test_a_tag_that_is_no_md5_is_learned_by_one_second_read(buckets: Buckets) -> None:
+    items = [buckets.put(name, LARGE) for name in ("f", "g", "h")]
+    copier, source, _ = buckets.copier()
+    source.sums = {item.source: {"md5": Md5Tag(bytes(16), 0)} for item in items}
+
+    async def all_of_them() -> None:
+        for item in items:
+            await copier.copy(item)
+
+    run(all_of_them())
+    assert buckets.mirrored() == dict.fromkeys(("f", "g", "h"), LARGE)
+    assert source.count("read") == 40
+
+
 @pytest.mark.parametrize(("retry_budget", "reads"), [(100, 30), (1, 20), (0, 10)])
 def test_parts_that_are_always_wrong_end_transient(buckets: Buckets, retry_budget: int, reads: int) -> None:
     item = buckets.put("f", LARGE)
@@ -201,6 +260,32 @@ def test_a_small_object_that_is_read_for_its_sum_is_read_as_a_whole(buckets: Buc
         wire.read = noting  # type: ignore[method-assign]
     assert run(copier.copy(item, looks_first=True)).adopted
     assert asked == [len(SMALL)] * 2
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_large_file_that_is_there_has_the_time_of_its_pieces(buckets: Buckets, looks_first: bool) -> None:
+    """Both are read for their sums; a deadline for all of it would refuse for ever what is large enough."""
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    copier, *wires = buckets.copier(memory_bytes=20, object_deadline_s=3)
+    for wire in wires:
+
+        async def slow(*args: object, _read: object = wire.read, **options: object) -> bytes:
+            buckets.time.now += 1
+            return await _read(*args, **options)  # type: ignore[operator,no-any-return]
+
+        wire.read = slow  # type: ignore[method-assign]
+    assert run(copier.copy(item, looks_first=looks_first)).adopted
+    assert buckets.time.now == 20
+
+
+def test_the_pieces_of_a_file_that_is_there_are_read_side_by_side(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    copier, source, mirror = buckets.copier(memory_bytes=60)
+    assert told(run(copier.copy(item, looks_first=True))) == (crc(LARGE), True)
+    assert (source.most_at_once, mirror.most_at_once) == (3, 3)
+    assert (copier.memory.peak_bytes, copier.memory.held_bytes) == (30, 0)
 
 
 def test_a_stall_ends_with_the_deadline_and_drops_the_upload(buckets: Buckets) -> None:
@@ -243,6 +328,42 @@ def test_the_store_copies_by_itself_where_both_sides_are_one(buckets: Buckets) -
     assert (source.count("read"), mirror.calls) == (0, [("copy_within", item.target)])
     assert buckets.mirrored() == {"f": LARGE}
     assert run(copier.copy(item)).adopted
+
+
+@pytest.mark.parametrize("of_copy", [None, crc(LARGE)])
+@pytest.mark.parametrize("of_source", [None, crc(LARGE)])
+def test_what_the_store_copies_by_itself_is_not_read_for_its_sum(
+    buckets: Buckets, of_source: int | None, of_copy: int | None
+) -> None:
+    """It would be compared with nothing; the sum is the one that the store keeps of the file or of its copy."""
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(is_one_store=True)
+    if of_source is not None:
+        source.crc32cs[item.source] = of_source
+    telling(mirror, of_copy)
+    assert told(run(copier.copy(item))) == (of_copy or of_source, False)
+    assert (source.count("read"), mirror.count("read")) == (0, 0)
+
+
+def test_a_copy_whose_sum_is_not_that_of_its_source_is_told(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(is_one_store=True)
+    source.crc32cs[item.source] = crc(LARGE)
+    telling(mirror, crc(SMALL))
+    with pytest.raises(
+        VerificationError, match=f"want 95 bytes with crc32c {crc(LARGE):08x}, got 95 with {crc(SMALL):08x}"
+    ):
+        run(copier.copy(item))
+
+
+def telling(wire: FaultyWire, crc32c: int | None) -> None:
+    """Let the store tell this sum of what it copies."""
+    copy = wire.copy_within
+
+    async def copy_within(source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
+        return replace(await copy(source_uri, target_uri, e_tag=e_tag), crc32c=crc32c)
+
+    wire.copy_within = copy_within  # type: ignore[method-assign]
 
 
 def test_what_the_store_would_copy_itself_is_compared_too(buckets: Buckets) -> None:
@@ -299,6 +420,23 @@ def test_copies_that_fail_side_by_side_give_all_their_memory_back(buckets: Bucke
 
     run(work())
     assert copier.memory.held_bytes == 0
+
+
+@pytest.mark.parametrize("memory_bytes", [2 * 8, 2 * 30])
+def test_files_that_are_all_there_already_do_not_wait_for_each_others_memory(
+    buckets: Buckets, memory_bytes: int
+) -> None:
+    """Their copies are read back in a memory that is full of files: whoever compares must hold none himself."""
+    items = [buckets.put(f"f{number}", SMALL) for number in range(9)]
+    for item in items:
+        buckets.store.put(item.target, SMALL)
+    copier, _, _ = buckets.copier(memory_bytes=memory_bytes, concurrency=9)
+
+    async def work() -> list[CopiedItem]:
+        return await asyncio.wait_for(asyncio.gather(*(copier.copy(item) for item in items)), 5)
+
+    assert [told(copied) for copied in run(work())] == [(crc(SMALL), True)] * 9
+    assert (copier.memory.held_bytes, copier.memory.peak_bytes <= memory_bytes // 2) == (0, True)
 
 
 def test_the_rate_holds_also_for_what_is_read_twice(buckets: Buckets) -> None:

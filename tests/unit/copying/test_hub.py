@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from lakemirror.copying.hub import Hub, HubAddress, HubPace, Ledger
 from lakemirror.copying.pace import OwnPace, Rates
+from tests.leases import Lease, last_goes_at
 from tests.unit.copying.conftest import Slept, run
 
 HERE = ("127.0.0.1", "127.0.0.1")
@@ -77,9 +80,23 @@ async def join(address: HubAddress, rates: Rates, task: str, own: OwnPace | None
     return await HubPace.join(address, rates, own or OwnPace(rates, time.monotonic), task)
 
 
+def noting(hub: Hub, clock: Callable[[], float]) -> list[Lease]:
+    """The bytes that it lets go from now on."""
+    noted, lease = [], hub.ledger.lease
+
+    def wait_s(size_bytes: int, requests: int) -> float:
+        at, wait_s = clock(), lease(size_bytes, requests)
+        noted.append(Lease(at, wait_s, size_bytes))
+        return wait_s
+
+    hub.ledger.lease = wait_s  # type: ignore[method-assign]
+    return noted
+
+
 @pytest.mark.parametrize("tasks", [1, 5])
 def test_the_rate_holds_for_all_tasks_together_within_a_tenth(tasks: int) -> None:
-    rates = Rates(bytes_per_s=2_000_000)
+    limit = 2_000_000.0
+    hub = Hub(HERE, Rates(bytes_per_s=limit), tasks, tasks)
 
     async def copy(pace: OwnPace | HubPace, number: int, until: float) -> int:
         taken = 0
@@ -90,16 +107,106 @@ def test_the_rate_holds_for_all_tasks_together_within_a_tenth(tasks: int) -> Non
         return taken
 
     async def work(address: HubAddress) -> float:
-        paces = [await join(address, rates, str(number)) for number in range(tasks)]
-        await asyncio.sleep(0.05)
+        paces = [await join(address, Rates(bytes_per_s=limit), str(number)) for number in range(tasks)]
+        while hub.ledger.share < 1.0:
+            await asyncio.sleep(0.01)
         start = time.monotonic()
         taken = await asyncio.gather(*(copy(pace, number, start + 1.5) for number, pace in enumerate(paces)))
         return sum(taken) / (time.monotonic() - start)
 
-    with Hub(HERE, rates, tasks, tasks) as address:
+    with hub as address:
         assert address is not None
-        rate = run(work(address))
-    assert 0.85 * 2_000_000 <= rate <= 1.1 * 2_000_000
+        leases = noting(hub, time.monotonic)
+        taken = run(work(address))
+    assert taken <= 1.1 * limit
+    assert last_goes_at(leases, 1.1 * limit) <= leases[-1].goes_at <= last_goes_at(leases, 0.9 * limit)
+
+
+@pytest.mark.parametrize("rates", [Rates(1e9, None), Rates(None, 1e5), Rates(1e9, 1e5)])
+def test_small_wishes_share_a_lease_whatever_is_limited(rates: Rates) -> None:
+    hub, asked = Hub(HERE, rates, 1, 1), []
+    lease = hub.ledger.lease
+
+    def counting(size_bytes: int, requests: int) -> float:
+        asked.append((size_bytes, requests))
+        return lease(size_bytes, requests)
+
+    hub.ledger.lease = counting  # type: ignore[method-assign]
+
+    async def work(address: HubAddress) -> None:
+        pace = await join(address, rates, "t")
+        for _ in range(200):
+            await pace.take(64 * 1024)
+            await pace.take(0)
+        await pace.leave()
+
+    with hub as address:
+        assert address is not None
+        run(work(address))
+    assert len(asked) <= 2  # bytes or requests first, then both at once
+
+
+class Line:
+    """What a task says to the hub."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        self.said.append(data.decode())
+
+    async def drain(self) -> None:
+        """It is said."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one() -> None:
+    rates, line = Rates(bytes_per_s=20.0), Line()
+
+    async def work() -> None:
+        answers = asyncio.StreamReader()
+        pace = HubPace(answers, cast(asyncio.StreamWriter, line), rates, OwnPace(rates, time.monotonic), "t")
+        first = asyncio.create_task(pace.take(100))
+        await settled()
+        first.cancel()
+        answers.feed_data(b"0.0\n")
+        second = asyncio.create_task(pace.take(150))
+        await settled()
+        assert not second.done()  # what has come is the answer to the first
+        answers.feed_data(b"0.0\n")
+        await asyncio.wait_for(second, 5)
+        await pace.take(100)  # what the first did not use
+        await pace.leave()
+
+    run(work())
+    assert line.said == ["lease\t100\t0\n", "lease\t150\t0\n", "back\t0\t0\n"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_lease_that_is_not_waited_for_is_given_back(is_answered: bool) -> None:
+    rates, line = Rates(bytes_per_s=20.0), Line()
+
+    async def work() -> None:
+        answers = asyncio.StreamReader()
+        pace = HubPace(answers, cast(asyncio.StreamWriter, line), rates, OwnPace(rates, time.monotonic), "t")
+        if is_answered:
+            answers.feed_data(b"3600.0\n")
+        first = asyncio.create_task(pace.take(100))
+        await settled()
+        first.cancel()
+        await asyncio.wait([first])
+        await pace.leave()
+
+    run(work())
+    given = [int(said.split("\t")[1]) for said in line.said if said.startswith("back")]
+    assert (line.said[0], sum(given)) == ("lease\t100\t0\n", 100)
 
 
 def test_strangers_are_not_answered() -> None:

@@ -11,6 +11,7 @@ from lakemirror.copying.gate import Gate
 from lakemirror.copying.pace import OwnPace, Rates
 from lakemirror.copying.retry import Patience, RetryBudget, Retrying
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.storage.metering import mark
 from lakemirror.storage.port import ThrottledError
 from tests.unit.copying.conftest import Slept, run
 
@@ -154,3 +155,32 @@ def test_no_more_are_inside_than_the_limit() -> None:
 
     run(all_of_them())
     assert (most, gate.inside) == (3, 0)
+
+
+class Taking(OwnPace):
+    """A pace that notes what is taken."""
+
+    def __init__(self, time: Slept) -> None:
+        super().__init__(Rates(), time.clock, time.sleep)
+        self.taken: list[tuple[int, int]] = []
+
+    async def take(self, size_bytes: int, requests: int = 1) -> None:
+        self.taken.append((size_bytes, requests))
+
+
+def test_every_request_that_a_call_makes_is_paid() -> None:
+    """Those beyond the first when it is known how many they were: afterwards, or with the next try."""
+    time = Slept()
+    pace = Taking(time)
+    tries = Retrying(Gate(8), pace, RetryBudget(9), 4, lambda: 1.0, time.clock, time.sleep)
+    left = [transient()]
+
+    async def three_requests() -> str:
+        for _ in range(3):
+            mark("head")
+        if left:
+            raise left.pop()
+        return "answer"
+
+    assert run(tries(three_requests, patience(), paid_bytes=5)) == "answer"
+    assert pace.taken == [(5, 1), (5, 3), (0, 2)]

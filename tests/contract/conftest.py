@@ -27,7 +27,7 @@ from lakemirror.storage.probe import abilities_of
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.fault import FaultyStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
-from lakemirror.storage.wrappers.limit import RateLimitedStore
+from lakemirror.storage.wrappers.limit import RateLimitedStore, TokenBucket
 from lakemirror.storage.wrappers.retry import RetryingStore
 from tests.contract.s3_double import s3_double
 from tests.contract.wire_homes import WireHome
@@ -37,7 +37,7 @@ _WRAPPERS: dict[str, Callable[[ObjectStore], ObjectStore]] = {
     "forward": ForwardingStore,
     "count": CountingStore,
     "fault": FaultyStore,
-    "limit": lambda inner: RateLimitedStore(inner, bytes_per_s=1e12, requests_per_s=1e9),
+    "limit": lambda inner: RateLimitedStore(inner, bytes_per_s=1e12, requests=TokenBucket(1e9)),
     "retry": RetryingStore,
 }
 # The fixtures are asked for by name, which pytest cannot see beforehand: the marks are those they would give.

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
+
+from tests.serving import QuietHandler, serving
 
 GENERATION = "77"  # of every object, for clients that speak to it as to GCS
 _PAGE = 3
@@ -41,7 +41,8 @@ class S3Double:
 
     `forced` answers a key with a status, `answers` with a body, both with the headers `said`, which reads get too;
     `ignores_conditions` is for one of those that answer 200 to what they do not know; `cut` sends only so many bytes of
-    a body, `swap` is what a key holds after its body was cut; `bodies` are what the next reads of a key give instead.
+    a body, `swap` is what a key holds after its body was cut; `bodies` are what the next reads of a key give instead;
+    `part_bytes` is the size of the parts that a key was uploaded in.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class S3Double:
     cut: dict[str, int] = field(default_factory=dict)
     swap: dict[str, bytes] = field(default_factory=dict)
     bodies: dict[str, list[bytes]] = field(default_factory=dict)
+    part_bytes: dict[str, int] = field(default_factory=dict)
     endpoint: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     ids: Iterator[int] = field(default_factory=count)
@@ -72,30 +74,18 @@ def s3_double() -> Iterator[S3Double]:
     class Handler(_Handler):
         state = double
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    double.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler) as port:
+        double.endpoint = f"http://127.0.0.1:{port}"
         yield double
-    finally:
-        server.shutdown()
-        thread.join(timeout=10)
-        server.server_close()
 
 
 def _e_tag(data: bytes) -> str:
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     state: S3Double
-    protocol_version = "HTTP/1.1"
     wbufsize = -1  # one packet per answer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests read `requests` instead."""
 
     def handle_any(self) -> None:
         parts = urlsplit(self.path)
@@ -110,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body = self.state.answers.get(key, b"<Error><Code>Forced</Code></Error>")
                 return self.answer(self.state.forced.get(key, 200), body, **self.state.said)
             if self.command in ("GET", "HEAD"):
-                return self.read(key, headers) if key else self.list(query)
+                return self.read(key, query, headers) if key else self.list(query)
             if self.command == "PUT":
                 return self.write(key, query, headers, body)
             if self.command == "POST" and not key:
@@ -136,13 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def read(self, key: str, headers: Mapping[str, str]) -> None:
+    def read(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> None:
         data = self.state.objects.get(key)
         if data is None:
             return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         said = {"etag": _e_tag(data), "last_modified": format_datetime(_THEN, usegmt=True), **self.state.said}
         bodies = self.state.bodies.get(key) if self.command == "GET" else None
         status, part = 200, bodies.pop(0) if bodies else data
+        if (part_bytes := self.state.part_bytes.get(key)) and "partNumber" in query:
+            said["x_amz_mp_parts_count"] = str(-(-len(data) // part_bytes))
+            status, part = 206, data[:part_bytes]
         if wanted := headers.get("range"):
             first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
             if first >= len(data):

@@ -10,7 +10,7 @@ import pytest
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 from tests.contract.catalog_homes import SOURCES, Home, make_home
-from tests.lake import SCHEMA
+from tests.lake import SCHEMA, rows
 
 
 @pytest.fixture(params=SOURCES)
@@ -74,6 +74,34 @@ def test_a_catalog_that_cannot_be_reached_is_transient_and_tells_no_secret(home:
         assert not any(secret in str(caught.value.as_json()) for secret in home.secrets)
     if holder is not None:
         holder.close()
+
+
+def test_snapshots_are_pinned_and_let_go(home: Home) -> None:
+    """By one commit each, and none where there is nothing to do; tags of others are left alone."""
+    table = home.writer().create_table(str(home.table()), SCHEMA)
+    for _ in range(2):
+        table.append(rows(1))
+    old, new = (one.snapshot_id for one in table.metadata.snapshots)
+    table.manage_snapshots().create_tag(old, "theirs").create_tag(old, "lakemirror-pin-dead").commit()
+
+    def change(**wanted: int) -> tuple[bool, dict[str, int]]:
+        names = {f"lakemirror-pin-{name}": snapshot for name, snapshot in wanted.items()}
+        made = home.pins().change(home.table(), names, drops=lambda name: True, seconds=60, now_ms=0)
+        refs = home.writer().load_table(str(home.table())).metadata.refs
+        return made, {name: ref.snapshot_id for name, ref in refs.items() if name != "main"}
+
+    both = {"theirs": old, "lakemirror-pin-a": old, "lakemirror-pin-b": new}
+    assert change(a=old, b=new, gone=1) == (True, both)
+    assert change(a=old, b=new) == (False, both)
+    assert change() == (True, {"theirs": old})
+    assert change() == (False, {"theirs": old})
+
+
+def test_a_pin_that_cannot_be_set_is_transient_and_tells_no_secret(home: Home) -> None:
+    with pytest.raises(TransientError, match="source_pin_seconds") as caught:
+        home.pins().change(home.table("no_such"), {}, drops=lambda name: True, seconds=60, now_ms=0)
+    assert caught.value.subject == str(home.table("no_such"))
+    assert not any(secret in str(caught.value.as_json()) for secret in home.secrets)
 
 
 def test_no_secret_is_shown(home: Home) -> None:

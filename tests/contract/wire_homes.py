@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,7 +52,3 @@ async def create(wire: Wire, uri: str, data: bytes) -> Stored:
 
 async def put_part(wire: Wire, uri: str, upload: str, number: int, data: bytes) -> Part:
     return await wire.put_part(uri, upload, number, data, crc32c_of(data))
-
-
-async def gathered(pieces: AsyncIterator[bytes]) -> list[bytes]:
-    return [piece async for piece in pieces]

@@ -1,7 +1,8 @@
 """AWS Glue: the pointer that Iceberg keeps in a table's parameters, moved by Glue's own version of the table.
 
 pyiceberg brings the client, from its property names. A pointer moves by UpdateTable with the VersionId that was read:
-whoever comes second is told so.
+whoever comes second is told so. If no answer came, or the client had asked more than once by itself, where the
+pointer is then decides what became of the commit.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
@@ -17,6 +19,7 @@ from lakemirror.model.table import TableRef
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
+MAX_METADATA_BYTES: Final = 20_000_000  # what Glue's own Iceberg endpoint reads
 RETRIES: Final = 3
 _BUSY: Final = frozenset(
     {
@@ -73,6 +76,9 @@ class GlueCatalog:
             return None
         return MirrorHead(pointer_of(found.get("Parameters") or {}, table), token=found.get("VersionId"))
 
+    def abilities(self) -> CatalogAbilities:
+        return CatalogAbilities("glue", "pointer", has_namespace_levels=False, max_metadata_bytes=MAX_METADATA_BYTES)
+
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         if len(table.namespace) != 1:
             hint = "mirror it to another catalog, or rename its namespace"
@@ -96,10 +102,12 @@ class GlueCatalog:
             except ClientError as err:
                 if _code(err) != _THERE:
                     raise
+                if _was_asked_twice(err):
+                    raise _unclear("register", table, err) from err
                 message = "somebody registered it first"
                 raise LostRaceError("register", str(table), message, "run again") from err
 
-        self._asked("register", str(table), ask)
+        self._settled("register", table, None, new, ask)
 
     def _swap(self, table: TableRef, expected: MirrorHead, new: Published) -> None:
         from botocore.exceptions import ClientError
@@ -120,15 +128,53 @@ class GlueCatalog:
                     SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
                 )
             except ClientError as err:
-                if _code(err) in (*_RACED, _MISSING):
-                    raise self._moved(table, expected, None) from err
-                raise
+                if _code(err) not in (*_RACED, _MISSING):
+                    raise
+                if _was_asked_twice(err):
+                    raise _unclear("commit", table, err) from err
+                raise self._moved(table, expected, None) from err
 
-        self._asked("commit", str(table), ask)
+        self._settled("commit", table, expected, new, ask)
 
-    def _moved(self, table: TableRef, expected: MirrorHead, got: str | None) -> LostRaceError:
+    def _settled(
+        self, op: str, table: TableRef, expected: MirrorHead | None, new: Published, ask: Callable[[Any], None]
+    ) -> None:
+        try:
+            self._asked(op, str(table), ask)
+        except LostRaceError:
+            raise
+        except TransientError as err:
+            now = self.load(table)
+            if now is not None and now.metadata_uri == new.metadata_uri:
+                return
+            if now != expected:
+                want, got = (None if one is None else one.metadata_uri for one in (expected, now))
+                message = f"{err.message}; then the head had moved (want {want}, got {got})"
+                raise LostRaceError(op, str(table), message, "run again: it re-plans") from err
+            raise TransientError(op, str(table), f"{err.message}; the head is as before", err.hint) from err
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        """Glue deletes what it knows of the table, never its files; it has no conditional delete."""
+        from botocore.exceptions import ClientError
+
+        now = self.load(table)
+        if now is None:
+            return
+        if (now.metadata_uri, now.token) != (expected.metadata_uri, expected.token):
+            raise self._moved(table, expected, now.metadata_uri, "drop")
+
+        def ask(client: Any) -> None:
+            try:
+                client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
+            except ClientError as err:
+                if _code(err) != _MISSING:
+                    raise
+
+        self._asked("drop", str(table), ask)
+
+    def _moved(self, table: TableRef, expected: MirrorHead, got: str | None, op: str = "commit") -> LostRaceError:
         told = f"head moved (want {expected.metadata_uri}, got {got or 'another'})"
-        return LostRaceError("commit", str(table), told, "run again: it re-plans")
+        return LostRaceError(op, str(table), told, "run again: it re-plans")
 
     def _table(self, table: TableRef) -> dict[str, Any] | None:
         from botocore.exceptions import ClientError
@@ -178,6 +224,16 @@ class GlueCatalog:
 
 def _code(err: ClientError) -> str:
     return str(err.response.get("Error", {}).get("Code", ""))
+
+
+def _was_asked_twice(err: ClientError) -> bool:
+    """The client repeats what went wrong by itself: the first time may have been the one that counted."""
+    told: Mapping[str, Any] = err.response.get("ResponseMetadata", {})
+    return int(told.get("RetryAttempts", 0)) > 0
+
+
+def _unclear(op: str, table: TableRef, err: ClientError) -> TransientError:
+    return TransientError(op, str(table), f"Glue answered {_code(err)} when asked again", "run again")
 
 
 def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:

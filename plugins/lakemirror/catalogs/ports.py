@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.model.table import TableRef
 
 Json = dict[str, Any]
@@ -48,6 +49,9 @@ class Published:
 class MirrorCatalog(Protocol):
     """The mirror's heads. `commit` is the only way a head moves; it is atomic and of many there is one winner."""
 
+    def abilities(self) -> CatalogAbilities:
+        """What this catalog can do; a server is asked once. Changes nothing."""
+
     def load(self, table: TableRef) -> MirrorHead | None:
         """The head in one call, or None if there is no such table."""
 
@@ -63,4 +67,12 @@ class MirrorCatalog(Protocol):
         Errors: LostRaceError if the head is another by now; TransientError if nothing was committed and may be later;
         PermanentError if the catalog will never take it (it names `unsupported_by_catalog` where no way leads there).
         A commit whose outcome nobody told is looked up, never guessed. The caller reads back: success proves nothing.
+        """
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        """Take the table out of the catalog if its head is still `expected`. No object is deleted, ever.
+
+        A table that is gone already is fine. Errors: LostRaceError if the head is another by now; PermanentError if
+        the catalog cannot do it; TransientError as above. Only SQL compares and drops in one step: elsewhere the head
+        is looked at right before.
         """

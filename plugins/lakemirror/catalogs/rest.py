@@ -1,38 +1,52 @@
-"""Iceberg REST catalogs: the head in one call on the source side, commits by requirements and updates on the mirror's.
+"""Iceberg REST catalogs: the head in one call on the source side, both ports over one server.
 
-The first commit registers our metadata file. Later ones are our own JSON (no library's model stands between: those drop
-fields that they do not know). The head file is then one that the server wrote, and what was committed is told by the
-metadata itself. A 200 proves nothing, so callers read back; after a 409 or an answer that never came this module reads
-back too, and says whether it was done, was not done, or was overtaken.
+After the first commit the head file is one that the server wrote, and what was committed is told by the metadata.
+How heads move is in rest_commits.py, how a server is spoken to in rest_client.py, what one kind of server demands
+besides the protocol in dialect.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from lakemirror.catalogs.comparison import differing
+from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.dialect import REST, Dialect
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.catalogs.rest_client import Answer, RestClient, UnknownOutcomeError
-from lakemirror.catalogs.updates import Inexpressible, commit_of
-from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.catalogs.rest_client import RestClient
+from lakemirror.catalogs.rest_commits import REGISTER, UNSUPPORTED, RestCommits, WithLease, has_moved, lost_race
+from lakemirror.catalogs.rest_login import MakeLogin, login_of
+from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError, number_of
+from lakemirror.errors import PermanentError, TransientError
 from lakemirror.formats.iceberg import metadata_shape
 from lakemirror.formats.iceberg.avro_values import Malformed
 from lakemirror.model.table import TableRef
 
-UNSUPPORTED: Final = "unsupported_by_catalog"
 MAX_PAGES: Final = 10_000
-_REGISTER: Final = "namespaces/{namespace}/register"
-_NO_SUCH_ENDPOINT: Final = (404, 405, 406, 501)
-_CONFLICT: Final = 409
+_TABLE: Final = "namespaces/{namespace}/tables/{table}"
+_TRANSACTION: Final = "transactions/commit"
 _NOT_MODIFIED: Final = 304
+
+__all__ = ["UNSUPPORTED", "RestCatalog", "WithLease"]
 
 
 class RestCatalog:
-    """Both ports over one server."""
+    """Both ports over one server. Without `with_lease` nothing is ever sent that it does not compare."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self._client = RestClient(name, properties)
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        dialect: Dialect = REST,
+        *,
+        make_login: MakeLogin = login_of,
+        with_lease: WithLease | None = None,
+    ) -> None:
+        self._client = RestClient(name, properties, make_login=make_login)
+        limit = int(number_of(properties, "rest.max-metadata-bytes", dialect.max_metadata_bytes or 0))
+        self._dialect = replace(dialect, max_metadata_bytes=limit or None)
+        self._commits = RestCommits(self._client, self._dialect, self.load, with_lease)
         self._seen: dict[TableRef, tuple[str, str]] = {}  # ETag and place of the head, as last told
 
     def __repr__(self) -> str:
@@ -106,6 +120,23 @@ class RestCatalog:
 
     # -------------------------------------------------------------------------------------------------------- mirror
 
+    def abilities(self) -> CatalogAbilities:
+        has, dialect = self._client.has_endpoint, self._dialect
+        can_register = has("POST", REGISTER)
+        return CatalogAbilities(
+            dialect.type,
+            "updates",
+            has_namespace_levels=dialect.has_namespace_levels,
+            has_register=can_register,
+            has_whole_swap=self._commits.has_whole_swap,
+            has_drop=has("DELETE", _TABLE),
+            has_multi_table_commit=has("POST", _TRANSACTION),
+            has_idempotency_keys=self._client.has_idempotency_keys,
+            formats=dialect.formats,
+            preview_formats=dialect.preview_formats,
+            max_metadata_bytes=dialect.max_metadata_bytes,
+        )
+
     def load(self, table: TableRef) -> MirrorHead | None:
         answer = self._load(table, "read head")
         if answer is None:
@@ -120,65 +151,24 @@ class RestCatalog:
         return MirrorHead(self._place(answer, table, "read head"), metadata)
 
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        self._commits.commit(table, expected, new)
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        """The protocol has no conditional drop; it is told not to delete the files."""
+        if not self._client.has_endpoint("DELETE", _TABLE):
+            message = f"{UNSUPPORTED}: the catalog cannot drop tables"
+            raise PermanentError("drop", str(table), message, "see what the catalog offers; nothing was changed")
+        now = self.load(table)
+        if now is None:
+            return
+        if has_moved(expected, now):
+            raise lost_race("drop", table, expected, now)
+        path = self._client.table_path(table)
         try:
-            answer = self._register(table, new) if expected is None else self._update(table, expected.metadata, new)
+            answer = self._client.delete(path, "drop", str(table), query={"purgeRequested": "false"})
         except UnknownOutcomeError as err:
-            self._settle(table, expected, new, err)
-            return
-        if answer.is_ok:
-            return
-        if answer.status == _CONFLICT or answer.says_missing:
-            raise self._refused(table, expected, answer)
-        raise self._client.explained(answer, "commit", str(table))
-
-    def _register(self, table: TableRef, new: Published) -> Answer:
-        self._ensure_namespaces(table)
-        if self._client.has_endpoint("POST", _REGISTER):
-            path = _REGISTER.format(namespace=self._client.namespace_path(table.namespace))
-            body = {"name": table.name, "metadata-location": new.metadata_uri}
-            answer = self._client.post(path, body, "register", str(table))
-            if answer.status not in _NO_SUCH_ENDPOINT:
-                return answer
-        return self._update(table, None, new)
-
-    def _update(self, table: TableRef, old: dict[str, Any] | None, new: Published) -> Answer:
-        try:
-            commit = commit_of(old, new.metadata)
-        except Inexpressible as err:
-            hint = "drop the table from the mirror's catalog without deleting its files, and follow again"
-            raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {err}", hint) from err
-        body = {"identifier": {"namespace": list(table.namespace), "name": table.name}, **commit.as_json()}
-        return self._client.post(self._client.table_path(table), body, "commit", str(table))
-
-    def _ensure_namespaces(self, table: TableRef) -> None:
-        """All levels, outermost first; one that is there already is fine."""
-        for depth in range(1, len(table.namespace) + 1):
-            body = {"namespace": list(table.namespace[:depth]), "properties": {}}
-            answer = self._client.post("namespaces", body, "make namespace", ".".join(table.namespace[:depth]))
-            if not answer.is_ok and answer.status != _CONFLICT:
-                raise self._client.explained(answer, "make namespace", ".".join(table.namespace[:depth]))
-
-    def _refused(self, table: TableRef, expected: MirrorHead | None, answer: Answer) -> LostRaceError | PermanentError:
-        """409: if the head has moved somebody was first; if it has not, the catalog will say the same for ever."""
-        now = self.load(table)
-        if _moved(expected, now):
-            want, got = (None if one is None else one.metadata_uri for one in (expected, now))
-            return LostRaceError("commit", str(table), f"head moved (want {want}, got {got})", "run again: it re-plans")
-        told = self._client.explained(answer, "commit", str(table))
-        message = f"{UNSUPPORTED}: the head has not moved, and {told.message}"
-        return PermanentError("commit", str(table), message, "see what the catalog says; nothing was changed")
-
-    def _settle(self, table: TableRef, expected: MirrorHead | None, new: Published, err: UnknownOutcomeError) -> None:
-        """Nobody told what became of the commit: what the catalog shows now decides."""
-        now = self.load(table)
-        if now is not None and now.metadata is not None and not differing(new.metadata, now.metadata):
-            return
-        if _moved(expected, now):
-            raise LostRaceError("commit", str(table), f"{err.message}; then the head had moved", "run again") from err
-        raise TransientError("commit", str(table), f"{err.message}; it was not made", "run again") from err
-
-
-def _moved(expected: MirrorHead | None, now: MirrorHead | None) -> bool:
-    if expected is None or now is None:
-        return (expected is None) != (now is None)
-    return expected.metadata_uri != now.metadata_uri
+            if self.load(table) is None:
+                return
+            raise TransientError("drop", str(table), f"{err.message}; the table is still there", "run again") from err
+        if not answer.is_ok and not answer.says_missing:
+            raise self._client.explained(answer, "drop", str(table))

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.ports import MirrorHead, Published
+from lakemirror.catalogs.sql_engine import bounded_engine, bounded_uri, bounded_url
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
@@ -26,11 +28,16 @@ _SWAP = (
     "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old "
     f"WHERE {_WHERE} AND metadata_location = :old"
 )
+_DROP = f"DELETE FROM iceberg_tables WHERE {_WHERE} AND metadata_location = :old"
 _REGISTER = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
 )
 _LIST = "SELECT * FROM iceberg_tables WHERE catalog_name = :catalog ORDER BY table_namespace, table_name"
+
+
+def _lacked_tables(err: TransientError | PermanentError) -> bool:
+    return "iceberg_tables" in str(getattr(err.__cause__, "orig", ""))
 
 
 class _NoCatalogYetError(PermanentError):
@@ -63,12 +70,24 @@ class SqlCatalog:
         tables = (row for row, kind in kinds if kind in (None, "TABLE"))
         return tuple(TableRef(tuple(row["table_namespace"].split(".")), row["table_name"]) for row in tables)
 
+    def heads(self) -> Mapping[TableRef, str]:
+        """The heads of all tables, in one query."""
+        rows = self._select("read heads", self._name, _LIST, {"catalog": self._name})
+        found = {}
+        for row in (row._mapping for row in rows):
+            if row.get("iceberg_type") in (None, "TABLE") and row["metadata_location"]:
+                found[TableRef(tuple(row["table_namespace"].split(".")), row["table_name"])] = row["metadata_location"]
+        return found
+
     def load(self, table: TableRef) -> MirrorHead | None:
         place = self.head(table)
         return None if place is None else MirrorHead(place)
 
     def file_io(self) -> Mapping[str, str]:
         return self._properties
+
+    def abilities(self) -> CatalogAbilities:
+        return CatalogAbilities("sql", "pointer", has_namespace_levels=True)
 
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         if expected is None:
@@ -85,24 +104,52 @@ class SqlCatalog:
                 connection.execute(_text(_REGISTER), {**self._key(table), "new": metadata_uri})
         except IntegrityError as err:
             raise LostRaceError("register", str(table), "somebody registered it first", "run again") from err
+        except TransientError as err:
+            self._settle(table, None, metadata_uri, err)
 
     def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
         values = {**self._key(table), "old": expected, "new": metadata_uri}
-        with self._connection("commit", str(table)) as connection:
-            moved = connection.execute(_text(_SWAP), values).rowcount
+        try:
+            with self._connection("commit", str(table)) as connection:
+                moved = connection.execute(_text(_SWAP), values).rowcount
+        except TransientError as err:
+            self._settle(table, expected, metadata_uri, err)
+            return
         if moved != 1:
-            raise LostRaceError(
-                "commit", str(table), f"head moved (want {expected}, got {self.head(table)})", "run again: it re-plans"
-            )
+            raise _lost("commit", table, expected, self.head(table))
+
+    def _settle(self, table: TableRef, expected: str | None, new: str, err: TransientError) -> None:
+        """The database went silent, perhaps after it had done it: where the pointer is now decides."""
+        now = self.head(table)
+        if now == new:
+            return
+        if now != expected:
+            raise _lost(err.op, table, expected, now) from err
+        raise TransientError(err.op, err.subject, f"{err.message}; the head is as before", err.hint) from err
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        values = {**self._key(table), "old": expected.metadata_uri}
+        with self._connection("drop", str(table)) as connection:
+            is_done = connection.execute(_text(_DROP), values).rowcount == 1
+        got = None if is_done else self.head(table)
+        if got is not None:
+            raise _lost("drop", table, expected.metadata_uri, got)
 
     def _select(self, op: str, subject: str, statement: str, values: Mapping[str, str]) -> list[Any]:
-        try:
+        def select() -> list[Any]:
             with self._connection(op, subject) as connection:
                 return list(connection.execute(_text(statement), values).all())
+
+        try:
+            return select()
         except _NoCatalogYetError:
             if self._may_be_new:
                 return []
             raise
+        except (TransientError, PermanentError) as err:
+            if not _lacked_tables(err):
+                raise
+            return select()  # another process has made the catalog's tables since
 
     def _key(self, table: TableRef) -> dict[str, str]:
         return {"catalog": self._name, "namespace": ".".join(table.namespace), "name": table.name}
@@ -140,16 +187,13 @@ class SqlCatalog:
         return PermanentError(op, subject, message, "check catalog.uri and what the database says")
 
     def _connect(self, op: str) -> Engine:
-        from sqlalchemy import create_engine
-        from sqlalchemy.engine import make_url
-
         if self._engine is None:
-            url = make_url(self._properties["uri"])
+            url = bounded_url(self._properties["uri"])
             if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
                 raise _NoCatalogYetError(
                     op, f"catalog {self._name}", "its database file does not exist", "check catalog.uri, or create it"
                 )
-            self._engine = create_engine(url, pool_pre_ping=True)
+            self._engine = bounded_engine(url)
         return self._engine
 
     def _ensure_namespace(self, table: TableRef) -> None:
@@ -164,7 +208,7 @@ class SqlCatalog:
         for attempt in range(1, ATTEMPTS + 1):
             catalog = None
             try:
-                catalog = PyicebergCatalog(self._name, **self._properties)
+                catalog = PyicebergCatalog(self._name, **{**self._properties, "uri": bounded_uri(uri)})
                 catalog.create_namespace_if_not_exists(table.namespace)
                 return
             except DBAPIError as err:
@@ -173,6 +217,10 @@ class SqlCatalog:
             finally:
                 if catalog is not None:
                     catalog.close()
+
+
+def _lost(op: str, table: TableRef, want: str | None, got: str | None) -> LostRaceError:
+    return LostRaceError(op, str(table), f"head moved (want {want}, got {got})", "run again: it re-plans")
 
 
 def _text(statement: str) -> Any:

@@ -22,15 +22,21 @@ class Inexpressible(Exception):
     """No updates lead from what the catalog has to what it shall show; the text says why."""
 
 
-def structure_updates(old: Json, new: Json) -> Iterator[Json]:
+def structure_updates(old: Json, new: Json, *, moves_last_column: bool = False) -> Iterator[Json]:
+    """With `moves_last_column` the highest column id rises by one, and nothing else is seen of it."""
     yield from _schemas(old, new)
     yield from _specs(old, new)
     yield from _sort_orders(old, new)
+    extra = []
+    if moves_last_column:
+        extra = [max({*schemas_of(old), *schemas_of(new)}) + 1]
+        column = max(old["last-column-id"], new["last-column-id"]) + 1
+        yield {"action": "add-schema", "schema": _filler_schema(extra[0], column), "last-column-id": column}
     # what specs and orders were bound to, or what the old ones needed, may go only now
     gone = _gone(old, new, "partition-specs", "spec-id")
     if gone:
         yield {"action": "remove-partition-specs", "spec-ids": gone}
-    gone = _gone(old, new, "schemas", "schema-id")
+    gone = [*_gone(old, new, "schemas", "schema-id"), *extra]
     if gone:
         yield {"action": "remove-schemas", "schema-ids": gone}
 
@@ -127,8 +133,8 @@ def _current_schema(number: int) -> Json:
     return {"action": "set-current-schema", "schema-id": number}
 
 
-def _filler_schema(number: int) -> Json:
-    field = {"id": 1, "name": f"{_FILLER}-{number}", "required": False, "type": "int"}
+def _filler_schema(number: int, column: int = 1) -> Json:
+    field = {"id": column, "name": f"{_FILLER}-{number}", "required": False, "type": "int"}
     return {"type": "struct", "schema-id": number, "fields": [field]}
 
 

@@ -4,6 +4,10 @@ What the catalog shows after the commit is what was published, but for its log o
 and for the time of the last update. Ids are kept: where the source's have gaps, filler entries take the numbers between
 and go in the same commit. What no list of updates can express is an `Inexpressible` that says why.
 
+Requirements cannot name everything: properties, statistics, retention and expired snapshots are not compared, and after
+a rollback a head looks as it did before. So a commit that does not bring a new head moves a number that is compared:
+the highest column id, by a filler schema that comes and goes. Then of all commits from one head one is taken, ever.
+
 Order matters to a server: it applies updates one by one, and checks each against what is there by then.
 """
 
@@ -24,6 +28,14 @@ _STATISTICS: Final = (
     ("partition-statistics", "set-partition-statistics", "remove-partition-statistics", "partition-statistics"),
 )
 
+_COMPARED: Final = (  # requirement, its field, where the table has it
+    ("assert-last-assigned-field-id", "last-assigned-field-id", "last-column-id"),
+    ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
+    ("assert-last-assigned-partition-id", "last-assigned-partition-id", "last-partition-id"),
+    ("assert-default-spec-id", "default-spec-id", "default-spec-id"),
+    ("assert-default-sort-order-id", "default-sort-order-id", "default-sort-order-id"),
+)
+
 __all__ = ["Commit", "Inexpressible", "commit_of", "refs_of"]
 
 
@@ -33,18 +45,22 @@ class Commit:
 
     requirements: tuple[Json, ...]
     updates: tuple[Json, ...]
+    is_guarded: bool = False  # a filler moves what is compared, because nothing else does
 
     def as_json(self) -> Json:
         return {"requirements": list(self.requirements), "updates": list(self.updates)}
 
 
-def commit_of(old: Json | None, new: Json) -> Commit:
-    """`old` is what the catalog has (None: no such table), `new` what it shall show."""
-    start = _empty(new) if old is None else old
-    updates = tuple(_updates(start, new, is_new=old is None))
+def commit_of(old: Json | None, new: Json, *, may_guard: bool = True) -> Commit:
+    """`old` is what the catalog has (None: no such table), `new` what it shall show.
+
+    Without `may_guard` a commit that no requirement of another would notice goes as it is.
+    """
     if old is None:
-        return Commit(({"type": "assert-create"},), updates)
-    return Commit(tuple(_requirements(old, new)), updates)
+        return Commit(({"type": "assert-create"},), tuple(_updates(_empty(new), new, is_new=True)))
+    is_guarded = may_guard and not _has_new_head(old, new)
+    updates = tuple(_updates(old, new, is_guarded=is_guarded))
+    return Commit(tuple(_requirements(old, new)), updates, is_guarded)
 
 
 def refs_of(metadata: Json) -> dict[str, Json]:
@@ -86,31 +102,31 @@ def _listed(metadata: Json, key: str) -> list[Json]:
 
 
 def _requirements(old: Json, new: Json) -> Iterator[Json]:
-    """That the head is the one we know, in everything that a server can be asked to compare.
-
-    Properties are not among it: of two who race with steps that change nothing else both may win.
-    """
+    """That the head is the one we know, in everything that a server can be asked to compare."""
     yield {"type": "assert-table-uuid", "uuid": old["table-uuid"]}
     before = refs_of(old)
     for name in sorted({"main", *before, *refs_of(new)}):
         there = before.get(name)
         yield {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": there and there["snapshot-id"]}
-    named = (
-        ("assert-last-assigned-field-id", "last-assigned-field-id", "last-column-id"),
-        ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
-        ("assert-last-assigned-partition-id", "last-assigned-partition-id", "last-partition-id"),
-        ("assert-default-spec-id", "default-spec-id", "default-spec-id"),
-        ("assert-default-sort-order-id", "default-sort-order-id", "default-sort-order-id"),
-    )
-    for kind, field, key in named:
+    for kind, field, key in _COMPARED:
         if old.get(key) is not None:
             yield {"type": kind, field: old[key]}
+
+
+def _has_new_head(old: Json, new: Json) -> bool:
+    """Whether no other commit from the same head can pass after this one, neither now nor after a rollback.
+
+    A head that the catalog never had is noticed by all requirements. It goes away by a commit without a new head alone,
+    and that one moves the highest column id.
+    """
+    head = current_snapshot_id(new)
+    return head is not None and head not in snapshots(old)
 
 
 # ------------------------------------------------------------------------------------------------------------ updates
 
 
-def _updates(old: Json, new: Json, *, is_new: bool) -> Iterator[Json]:
+def _updates(old: Json, new: Json, *, is_new: bool = False, is_guarded: bool = False) -> Iterator[Json]:
     if is_new:
         yield {"action": "assign-uuid", "uuid": new["table-uuid"]}
         yield {"action": "upgrade-format-version", "format-version": old["format-version"]}
@@ -132,7 +148,7 @@ def _updates(old: Json, new: Json, *, is_new: bool) -> Iterator[Json]:
     if version < new["format-version"]:
         yield {"action": "upgrade-format-version", "format-version": new["format-version"]}
     if not is_new:
-        yield from structure_updates(old, new)
+        yield from structure_updates(old, new, moves_last_column=is_guarded)
     yield from _ref_updates(old, new)
     yield from _removed_snapshots(old, new)
     yield from _statistics_updates(old, new)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import UNSUPPORTED, RestCatalog
-from lakemirror.errors import LostRaceError, PermanentError, TransientError, UnsupportedError
+from lakemirror.catalogs.updates import commit_of
+from lakemirror.config.knobs import Knobs
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError
+from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.usecases.fencing import swapping
+from tests.faults.proxy import deaf_url
 from tests.published_tables import Table
 from tests.rest_double import RestDouble, rest_double
+from tests.rest_interpreter import take
 
 T = TableRef.parse("shop.orders")
 PATH = "namespaces/shop/tables/orders"
+LEASES = ObstoreStore({})
 
 
 @pytest.fixture
@@ -29,7 +41,7 @@ class World:
 
     def __init__(self, double: RestDouble) -> None:
         self.double = double
-        self.catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1"})
+        self.catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"})
         self.made = Table("mem://m/t", 2)
         self.made.append(1)
         self.first = self.publish()
@@ -84,10 +96,26 @@ def test_a_first_commit_that_was_made_and_never_answered_is_done(double: RestDou
 def test_a_commit_that_was_not_made_and_never_answered_is_transient(world: World) -> None:
     head = world.head()
     world.double.fault = on_commit("cut")  # type: ignore[assignment]
-    with pytest.raises(TransientError, match="it was not made") as caught:
+    with pytest.raises(TransientError, match="the head is as before") as caught:
         world.catalog.commit(T, head, world.second)
     assert not isinstance(caught.value, LostRaceError)
     assert world.version == "1"
+
+
+def test_a_commit_that_was_made_and_cannot_be_read_back_is_left_open(world: World) -> None:
+    head = world.head()
+    cut = [False]
+
+    def fault(verb: str, path: str) -> str | None:
+        cut[0] = cut[0] or verb == "POST"
+        return "cut after" if cut[0] else None
+
+    world.double.fault = fault
+    with pytest.raises(TransientError, match="whether it was made cannot be read back now"):
+        world.catalog.commit(T, head, world.second)
+    world.double.fault = lambda verb, path: None
+    assert world.version == "2"
+    assert world.head() != head  # the next run finds it
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
@@ -127,11 +155,12 @@ def test_a_conflict_with_a_head_that_has_not_moved_is_permanent(world: World) ->
 
 def test_a_throttled_commit_was_not_made(world: World) -> None:
     head = world.head()
-    world.double.headers = {"Retry-After": "7"}
+    world.double.headers = {"Retry-After": "3600"}
     world.double.fault = lambda verb, path: 429 if verb == "POST" else None
     with pytest.raises(TransientError, match="429") as caught:
         world.catalog.commit(T, head, world.second)
-    assert "in 7 s" in caught.value.hint
+    assert "in 3600 s" in caught.value.hint
+    assert world.version == "1"
 
 
 def test_an_unchanged_head_costs_one_conditional_call(world: World) -> None:
@@ -153,6 +182,16 @@ def test_without_register_the_table_is_created_by_updates(double: RestDouble) ->
     assert not any("register" in one for one in double.asked)
     assert double.bodies[-1]["requirements"] == [{"type": "assert-create"}]
     assert double.tables[PATH][1]["table-uuid"] == made.uuid
+
+
+def test_without_register_what_cannot_be_said_is_refused_by_name(double: RestDouble) -> None:
+    double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
+    made = Table("mem://m/t", 2)
+    made.orders.append({**made.orders[0], "order-id": 7})
+    catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1"})
+    with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: sort order 7 would become 1"):
+        catalog.commit(T, None, Published("mem://m/t/1.json", made.publish()))
+    assert double.tables == {}
 
 
 def test_what_the_server_hands_out_reaches_the_store_and_logins_do_not(double: RestDouble) -> None:
@@ -181,6 +220,27 @@ def test_a_token_that_has_expired_is_renewed_once(double: RestDouble) -> None:
     assert sum("oauth" in one for one in double.asked) == 3
 
 
+def test_connecting_takes_no_longer_than_an_answer() -> None:
+    with deaf_url() as url:
+        start = time.monotonic()
+        with pytest.raises(TransientError, match="did not answer"):
+            RestCatalog("cloud", {"uri": url, "rest.timeout-s": "0.3"}).load(T)
+        assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("status", [401, 419])
+def test_a_token_that_cannot_be_renewed_and_expires_is_transient(world: World, status: int) -> None:
+    """One that was good; one that never was is wrong."""
+    head = world.head()
+    world.double.fault = lambda verb, path: status if "tables" in path else None
+    with pytest.raises(TransientError, match=f"{status}.*renew it"):
+        world.catalog.load(T)
+    with pytest.raises(TransientError, match=f"{status}.*renew it"):
+        world.catalog.commit(T, head, world.second)
+    with pytest.raises(PermanentError, match=str(status)):
+        RestCatalog("cloud", {"uri": world.double.uri, "token": "token-1"}).load(T)
+
+
 def test_a_404_for_another_reason_is_not_a_missing_table(world: World) -> None:
     world.double.fault = lambda verb, path: 404 if "tables" in path else None
     with pytest.raises(PermanentError, match="404"):
@@ -202,7 +262,209 @@ def test_it_travels_to_other_processes(world: World) -> None:
     assert again.head(T) == world.first.metadata_uri
 
 
-@pytest.mark.parametrize("key", ["rest.sigv4-enabled", "auth.type", "signer"])
-def test_what_it_cannot_do_is_refused_by_name(key: str) -> None:
-    with pytest.raises(UnsupportedError, match=key.split(".type", maxsplit=1)[0]):
-        RestCatalog("cloud", {"uri": "http://x", key: "true"})
+class TestServersThatCannotRemoveSchemas:
+    """The filler of a commit without a new head is refused there: it goes without, by one follower at a time."""
+
+    @pytest.fixture
+    def simple(self, double: RestDouble) -> RestDouble:
+        double.unknown_updates = {"remove-schemas"}
+        return double
+
+    def follower(self, double: RestDouble, name: str, meanwhile: Callable[[], None] = lambda: None) -> RestCatalog:
+        """`meanwhile` is done when it has looked for the last time."""
+        layout = TableLayout(f"memory://{double.uri.rpartition(':')[2]}/shop/orders")
+
+        @contextmanager
+        def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
+            with swapping(LEASES, layout, Knobs(), lambda: datetime(2026, 1, 2, tzinfo=UTC), name) as check:
+
+                def checked() -> None:
+                    meanwhile()
+                    check()
+
+                yield checked
+
+        properties = {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"}
+        return RestCatalog("cloud", properties, with_lease=with_lease)
+
+    def version(self, world: World, number: int, **properties: str) -> Published:
+        metadata = {**world.first.metadata, "properties": {"lakemirror.version": str(number), **properties}}
+        return Published(f"mem://m/t/v{number}.json", metadata)
+
+    def test_the_commit_is_made_without_the_filler(self, simple: RestDouble) -> None:
+        world = World(simple)
+        self.follower(simple, "one").commit(T, world.head(), self.version(world, 9))
+        assert world.version == "9"
+        assert not any(one["action"] == "add-schema" for one in simple.bodies[-1]["updates"])
+
+    def test_an_older_version_is_not_put_over_a_newer_one(self, simple: RestDouble) -> None:
+        """Both have seen v1, and change nothing that requirements name."""
+        world = World(simple)
+        head = world.head()
+        self.follower(simple, "one").commit(T, head, self.version(world, 3, color="red"))
+        with pytest.raises(LostRaceError, match="head moved"):
+            self.follower(simple, "two").commit(T, head, self.version(world, 2, size="big"))
+        assert world.head().metadata["properties"] == self.version(world, 3, color="red").metadata["properties"]
+
+    def test_two_followers_do_not_come_at_the_same_time(self, simple: RestDouble) -> None:
+        world = World(simple)
+        head = world.head()
+        told: list[str] = []
+
+        def meanwhile() -> None:
+            with pytest.raises(TableBusyError) as caught:
+                self.follower(simple, "two").commit(T, head, self.version(world, 3, color="red"))
+            told.append(caught.value.op)
+
+        self.follower(simple, "one", meanwhile).commit(T, head, self.version(world, 2, size="big"))
+        assert told
+        assert world.head().metadata["properties"] == self.version(world, 2, size="big").metadata["properties"]
+
+    def test_without_a_lease_it_is_refused(self, simple: RestDouble) -> None:
+        world = World(simple)
+        with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: it changes nothing that the catalog compares.*400"):
+            world.catalog.commit(T, world.head(), self.version(world, 9))
+        assert world.version == "1"
+
+    def test_others_are_not_tried_twice(self, simple: RestDouble) -> None:
+        world = World(simple)
+        simple.unknown_updates = {"add-snapshot"}
+        asked = len(simple.asked)
+        with pytest.raises(PermanentError, match="400"):
+            world.catalog.commit(T, world.head(), world.second)
+        assert sum(one.startswith("POST") for one in simple.asked[asked:]) == 1
+
+
+class TestWholeSwap:
+    """Only for what no updates can say, only under the lease, only over the head that was seen."""
+
+    @pytest.fixture
+    def stuck(self, world: World) -> tuple[World, Published]:
+        """The source was made anew with another meaning of schema 0."""
+        other = Table("mem://m/t", 2, number=99)
+        other.schemas[0]["fields"][0]["name"] = "other"
+        other.append(5)
+        new = Published("mem://m/t/anew.json", other.publish())
+        world.double.files[new.metadata_uri] = new.metadata
+        return world, new
+
+    def open(self, world: World, held: list[str]) -> RestCatalog:
+        @contextmanager
+        def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
+            held.append(f"taken {table}")
+            yield lambda: held.append("checked")
+            held.append("given back")
+
+        return RestCatalog("cloud", {"uri": world.double.uri, "token": "token-1"}, with_lease=with_lease)
+
+    def test_it_is_made(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        held: list[str] = []
+        self.open(world, held).commit(T, world.head(), new)
+        assert world.head().metadata_uri == new.metadata_uri
+        assert held == ["taken shop.orders", "checked", "given back"]
+
+    @pytest.mark.parametrize("status", [400, 404, 405, 406, 409, 501])
+    def test_a_server_that_has_none(self, stuck: tuple[World, Published], status: int) -> None:
+        world, new = stuck
+        world.double.overwrite = status
+        before = world.head()
+        with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: schema 0 means something else"):
+            self.open(world, []).commit(T, before, new)
+        assert world.head() == before
+
+    def test_never_without_a_lease(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        assert world.catalog.abilities().has_whole_swap is False
+        with pytest.raises(PermanentError, match=UNSUPPORTED):
+            world.catalog.commit(T, world.head(), new)
+
+    def test_never_for_what_updates_can_say(self, world: World) -> None:
+        held: list[str] = []
+        self.open(world, held).commit(T, world.head(), world.second)
+        assert held == []
+
+    def test_a_head_that_moved(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        stale = world.head()
+        world.catalog.commit(T, stale, world.second)
+        with pytest.raises(LostRaceError, match="head moved"):
+            self.open(world, []).commit(T, stale, new)
+        assert world.version == "2"
+
+    def test_an_answer_that_never_came(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        head = world.head()
+        world.double.fault = lambda verb, path: "cut after" if path.endswith("/register") else None
+        self.open(world, []).commit(T, head, new)
+        assert world.head().metadata_uri == new.metadata_uri
+
+    def test_what_is_told_of_it(self, world: World) -> None:
+        assert self.open(world, []).abilities().has_whole_swap is None
+        world.double.config["endpoints"] = []
+        assert self.open(world, []).abilities().has_whole_swap is False
+
+
+def test_a_throttled_commit_that_was_taken_after_all_is_done(world: World) -> None:
+    """Sent again it is refused; what the catalog shows is what was to be committed."""
+    head = world.head()
+    sent: list[int] = []
+
+    def fault(verb: str, path: str) -> int | None:
+        if verb != "POST" or sent:
+            return None
+        sent.append(1)
+        place, metadata = world.double.tables[PATH]
+        made = commit_of(metadata, world.second.metadata)
+        world.double.tables[PATH] = f"{place}-2", take(metadata, [*made.requirements], [*made.updates])
+        return 429
+
+    world.double.fault = fault
+    world.catalog.commit(T, head, world.second)
+    assert world.version == "2"
+
+
+class TestDrop:
+    def test_files_are_never_asked_to_be_deleted(self, world: World) -> None:
+        world.catalog.drop(T, world.head())
+        assert world.double.asked[-1] == f"DELETE /v1/{PATH}?purgeRequested=false"
+        assert world.catalog.load(T) is None
+
+    def test_an_answer_that_never_came(self, world: World) -> None:
+        head = world.head()
+        world.double.fault = lambda verb, path: "cut after" if verb == "DELETE" else None
+        world.catalog.drop(T, head)
+        assert world.catalog.load(T) is None
+
+    def test_one_that_was_not_taken(self, world: World) -> None:
+        head = world.head()
+        world.double.fault = lambda verb, path: "cut" if verb == "DELETE" else None
+        with pytest.raises(TransientError, match="the table is still there"):
+            world.catalog.drop(T, head)
+
+    def test_a_server_that_cannot(self, double: RestDouble) -> None:
+        double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/register"]
+        world = World(double)
+        with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: the catalog cannot drop"):
+            world.catalog.drop(T, world.head())
+
+
+def test_what_a_server_can_do_is_told_by_its_endpoints(double: RestDouble) -> None:
+    def asked() -> CatalogAbilities:
+        return RestCatalog("cloud", {"uri": double.uri, "token": "token-1"}).abilities()
+
+    everything = asked()  # a server that says nothing has what the protocol says
+    assert (everything.has_register, everything.has_drop, everything.has_multi_table_commit) == (True, True, True)
+    double.config["endpoints"] = [
+        "POST /v1/{prefix}/namespaces/{namespace}/register",
+        "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    ]
+    double.config["idempotency-key-lifetime"] = "PT30M"
+    told = asked()
+    assert (told.has_register, told.has_drop, told.has_multi_table_commit) == (True, True, False)
+    assert told.has_idempotency_keys
+    assert double.asked == ["GET /v1/config", "GET /v1/config"]

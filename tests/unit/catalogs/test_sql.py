@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as PyicebergCatalog
 from sqlalchemy import event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from lakemirror.catalogs.open import open_mirror, open_source
+from lakemirror.catalogs.ports import MirrorHead
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, TransientError, UsageError
@@ -45,6 +48,21 @@ def test_missing_database_of_a_mirror_is_an_empty_catalog_made_by_the_first_regi
     assert list(tmp_path.iterdir()) == []
     catalog.register(T, "gs://m/1.json")
     assert (catalog.head(T), catalog.tables()) == ("gs://m/1.json", (T,))
+
+
+def test_tables_that_another_process_makes_while_they_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the query that misses them and the look whether there is a catalog at all."""
+    sqlite3.connect(tmp_path / "m.db").execute("CREATE TABLE other (x)").connection.close()
+
+    def made_meanwhile(dialect: SQLiteDialect_pysqlite, connection: Any, name: str, *more: Any, **options: Any) -> bool:
+        monkeypatch.undo()
+        mirror(tmp_path).register(T, "gs://m/1.json")
+        return True
+
+    monkeypatch.setattr(SQLiteDialect_pysqlite, "has_table", made_meanwhile)
+    assert mirror(tmp_path).head(T) == "gs://m/1.json"
 
 
 def test_database_without_catalog_tables(tmp_path: Path) -> None:
@@ -187,6 +205,61 @@ def test_processes_that_swap_at_once_have_one_winner(tmp_path: Path) -> None:
     assert told[0] == mirror(tmp_path).head(T)
 
 
+class TestADatabaseThatGoesSilent:
+    """Before or after it has done what it was told: where the pointer is then decides."""
+
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> SqlCatalog:
+        opened = mirror(tmp_path)
+        opened.register(T, "gs://m/0")
+        return opened
+
+    def silent(
+        self, monkeypatch: pytest.MonkeyPatch, *, done: bool, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """The next commit of a transaction of ours ends in silence."""
+        real = SQLiteDialect_pysqlite.do_commit
+
+        def commit(dialect: Any, connection: Any) -> None:
+            monkeypatch.setattr(SQLiteDialect_pysqlite, "do_commit", real)
+            if done:
+                real(dialect, connection)
+            else:
+                connection.rollback()
+            meanwhile()
+            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(SQLiteDialect_pysqlite, "do_commit", commit)
+
+    def test_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.silent(monkeypatch, done=True)
+        opened.swap(T, "gs://m/0", "gs://m/1")
+        assert opened.head(T) == "gs://m/1"
+
+    def test_not_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.silent(monkeypatch, done=False)
+        with pytest.raises(TransientError, match="the head is as before") as caught:
+            opened.swap(T, "gs://m/0", "gs://m/1")
+        assert not isinstance(caught.value, LostRaceError)
+        assert opened.head(T) == "gs://m/0"
+
+    def test_overtaken(self, opened: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = mirror(tmp_path)
+        self.silent(monkeypatch, done=False, meanwhile=lambda: other.swap(T, "gs://m/0", "gs://m/2"))
+        with pytest.raises(LostRaceError, match="got gs://m/2"):
+            opened.swap(T, "gs://m/0", "gs://m/1")
+
+
+def test_drop_compares_in_one_step(tmp_path: Path) -> None:
+    opened = mirror(tmp_path)
+    opened.register(T, "gs://m/0")
+    with pytest.raises(LostRaceError, match="want gs://m/1, got gs://m/0"):
+        opened.drop(T, MirrorHead("gs://m/1"))
+    opened.drop(T, MirrorHead("gs://m/0"))
+    assert opened.head(T) is None
+    opened.drop(T, MirrorHead("gs://m/0"))
+
+
 def test_repr_shows_no_secret() -> None:
     properties = {"uri": "postgresql://u:secret@h/d"}  # pragma: allowlist secret
     assert repr(SqlCatalog("cloud", properties)) == "SqlCatalog('cloud')"
@@ -197,7 +270,9 @@ def test_open_by_type(tmp_path: Path) -> None:
     assert open_mirror(config).load(T) is None
     with pytest.raises(PermanentError):
         open_source(config).head(T)
-    with pytest.raises(UsageError, match="type blms is not in this version"):
+    with pytest.raises(UsageError, match="is missing"):
         open_mirror(CatalogConfig.model_validate({"name": "c", "type": "blms"}))
+    with pytest.raises(UsageError, match="type blms is not in this version"):
+        open_source(CatalogConfig.model_validate({"name": "c", "type": "blms"}))
     with pytest.raises(UsageError, match="type dlf is not in this version"):
         open_source(CatalogConfig.model_validate({"name": "c", "type": "dlf"}))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from lakemirror.catalogs.comparison import differing
-from lakemirror.catalogs.updates import Inexpressible, commit_of
+from lakemirror.catalogs.updates import Commit, Inexpressible, commit_of
 from tests.published_tables import STEPS, Table
-from tests.rest_interpreter import take
+from tests.rest_interpreter import Refused, take
 
 Json = dict[str, Any]
 HISTORY = st.lists(
@@ -38,8 +39,7 @@ def _kept(detail: int, snapshot_id: int) -> bool:
     return snapshot_id % 2 == detail % 2
 
 
-def commit(shown: Json | None, published: Json) -> Json:
-    made = commit_of(shown, published)
+def apply(shown: Json | None, made: Commit) -> Json:
     return take(shown, list(made.requirements), list(made.updates))
 
 
@@ -48,22 +48,28 @@ def commit(shown: Json | None, published: Json) -> Json:
 def test_updates_give_what_was_published(version: int, history: list[tuple[str, int]]) -> None:
     table = Table("s3://m/t", version)
     shown: Json | None = None
+    taken: list[Commit] = []
     for step, detail in [*history, ("publish", 0)]:
         if step != "publish":
             STEPS[step](table, detail)
             continue
         published = table.publish(partial(_kept, detail))
         try:
-            got = commit(shown, published)
+            made = commit_of(shown, published)
         except Inexpressible as err:
             event(f"inexpressible: {str(err)[:20]}")
             continue
+        got = apply(shown, made)
+        for earlier in taken:  # what was taken once is never taken again, whatever the table has come to since
+            with pytest.raises(Refused):
+                take(got, list(earlier.requirements), [])
+        taken.append(made)
         orders = got["sort-orders"]
         assert differing(published, got) == ()
         assert [one for one in published["sort-orders"] if one not in orders and one["order-id"]] == []
         want = comparable(published)
         if shown is not None:
             for key in ("last-column-id", "last-partition-id"):  # a recreated table counts anew, a catalog never
-                want[key] = max(want[key], shown[key])
+                want[key] = max(want[key], shown[key]) + (made.is_guarded and key == "last-column-id")
         assert comparable({**got, "sort-orders": published["sort-orders"]}) == want
         shown = got

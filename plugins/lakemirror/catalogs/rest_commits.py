@@ -1,0 +1,250 @@
+"""How the heads of a REST catalog move: the first commit, later ones, and what to make of each answer.
+
+The first commit registers our metadata file. Later ones are our own JSON (no library's model stands between: those drop
+fields that they do not know). A 200 proves nothing, so callers read back; after a 409 or an answer that never came this
+module reads back too, and says whether it was done, was not done, or was overtaken.
+
+What no updates can say is a whole swap (register with `overwrite`) under the lease, where the server has it; otherwise
+it is left out if nothing but late tags need it; otherwise it is refused. Each is told. What a server takes but cannot
+compare goes under the lease, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from lakemirror.catalogs.comparison import differing
+from lakemirror.catalogs.dialect import Dialect, objection
+from lakemirror.catalogs.left_out import reduced
+from lakemirror.catalogs.ports import MirrorHead, Published
+from lakemirror.catalogs.rest_client import RestClient
+from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError
+from lakemirror.catalogs.updates import Commit, Inexpressible, commit_of
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.model.table import TableRef
+
+Json = dict[str, Any]
+UNSUPPORTED: Final = "unsupported_by_catalog"
+REGISTER: Final = "namespaces/{namespace}/register"
+_NO_SUCH_ENDPOINT: Final = (404, 405, 406, 501)
+_BAD_REQUEST: Final = 400
+_CONFLICT: Final = 409
+
+# Holds the table's lease for swaps while it lasts; what it gives is asked right before one and raises LostRaceError if
+# the lease is another's by then. None: this table has no lease.
+Lease = AbstractContextManager[Callable[[], None]]
+WithLease = Callable[[TableRef], Lease | None]
+
+
+class RestCommits:
+    """`load` reads a head. Without `with_lease` nothing is ever sent that the server does not compare."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        dialect: Dialect,
+        load: Callable[[TableRef], MirrorHead | None],
+        with_lease: WithLease | None,
+    ) -> None:
+        self._client = client
+        self._dialect = dialect
+        self._load = load
+        self._with_lease = with_lease
+
+    def __getstate__(self) -> dict[str, object]:
+        """Other processes only read: a lease does not travel."""
+        return {**self.__dict__, "_with_lease": None}
+
+    @property
+    def has_whole_swap(self) -> bool | None:
+        """None: no server tells whether its register can overwrite, unless its kind is known."""
+        can_register = self._client.has_endpoint("POST", REGISTER)
+        return self._dialect.has_whole_swap if can_register and self._with_lease is not None else False
+
+    def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        shown = None if expected is None else expected.metadata
+        found = objection(self._dialect, table, new.metadata_uri, shown, new.metadata)
+        if found is not None:
+            raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {found.message}", found.hint)
+        try:
+            if expected is None or expected.metadata is None:
+                self._ensure_namespaces(table, new)
+                self._settled(table, expected, new, lambda: self._registered(table, new))
+            else:
+                self._update(table, expected, expected.metadata, new)
+        except Inexpressible as err:
+            if expected is not None and self._otherwise(table, expected, new):
+                return
+            hint = "drop the table from the mirror's catalog without deleting its files, and follow again"
+            raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {err}", hint) from err
+
+    def _registered(self, table: TableRef, new: Published) -> Answer:
+        if self._client.has_endpoint("POST", REGISTER):
+            answer = self._register(table, new)
+            if answer.says_missing or answer.status not in _NO_SUCH_ENDPOINT:
+                return answer
+        return self._post(table, commit_of(None, new.metadata).as_json())
+
+    def _register(self, table: TableRef, new: Published, **more: object) -> Answer:
+        path = REGISTER.format(namespace=self._client.namespace_path(table.namespace))
+        body = {"name": table.name, "metadata-location": new.metadata_uri, **more}
+        return self._client.post(path, body, "register", str(table))
+
+    def _update(self, table: TableRef, expected: MirrorHead, old: Json, new: Published) -> None:
+        commit = commit_of(old, new.metadata)
+
+        def send() -> Answer:
+            answer = self._post(table, commit.as_json())
+            if answer.status == _BAD_REQUEST and commit.is_guarded:  # a server that cannot remove schemas
+                answer = self._send_alone(table, expected, commit_of(old, new.metadata, may_guard=False), answer)
+            return answer
+
+        self._settled(table, expected, new, send)
+
+    def _send_alone(self, table: TableRef, expected: MirrorHead, commit: Commit, refused: Answer) -> Answer:
+        """A commit that no requirement of another would notice: one follower at a time, from the head that is there."""
+        lease = self._lease_of(table)
+        if lease is None:
+            told = self._client.explained(refused, "commit", str(table)).message
+            message = f"{UNSUPPORTED}: it changes nothing that the catalog compares, and {told}"
+            raise PermanentError("commit", str(table), message, "set fence: true: then followers come one at a time")
+        with self._alone(lease, table, expected):
+            return self._post(table, commit.as_json())
+
+    def _lease_of(self, table: TableRef) -> Lease | None:
+        return None if self._with_lease is None else self._with_lease(table)
+
+    @contextmanager
+    def _alone(self, lease: Lease, table: TableRef, expected: MirrorHead) -> Iterator[None]:
+        """For what compares nothing: the lease and a last look stand in."""
+        with lease as check:
+            now = self._load(table)
+            if has_moved(expected, now):
+                raise lost_race("commit", table, expected, now)
+            check()
+            yield
+
+    def _post(self, table: TableRef, commit: Json) -> Answer:
+        body = {"identifier": {"namespace": list(table.namespace), "name": table.name}, **commit}
+        return self._client.post(self._client.table_path(table), body, "commit", str(table))
+
+    def _otherwise(self, table: TableRef, expected: MirrorHead, new: Published) -> bool:
+        """No updates lead there. Whether it was swapped as a whole, or went without its late tags."""
+        old = expected.metadata
+        if old is None:
+            return False
+        if self._swap(table, expected, new):
+            return True
+        less = reduced(old, new.metadata)
+        if less is None:
+            return False
+        try:
+            self._update(table, expected, old, replace(new, metadata=less))
+        except Inexpressible:
+            return False  # the first reason is the one to tell
+        return True
+
+    def _swap(self, table: TableRef, expected: MirrorHead, new: Published) -> bool:
+        """Whether the server took our file for the head."""
+        lease = None if self.has_whole_swap is False else self._lease_of(table)
+        if lease is None:
+            return False
+        with self._alone(lease, table, expected):
+            try:
+                answer = self._register(table, new, overwrite=True)
+            except UnknownOutcomeError as err:
+                self._settle(table, expected, new, err)
+                return True
+        if answer.is_ok:
+            return True
+        if answer.status in (*_NO_SUCH_ENDPOINT, _BAD_REQUEST, _CONFLICT):
+            return False
+        raise self._client.explained(answer, "commit", str(table))
+
+    def _ensure_namespaces(self, table: TableRef, new: Published) -> None:
+        """All levels, outermost first; one that is there already is fine, if its tables belong where ours lies."""
+        place = str(new.metadata["location"]).rstrip("/").rpartition("/")[0]
+        properties = {"location": place} if self._dialect.has_fixed_place else {}
+        for depth in range(1, len(table.namespace) + 1):
+            name = ".".join(table.namespace[:depth])
+            body = {"namespace": list(table.namespace[:depth]), "properties": properties}
+            answer = self._client.post("namespaces", body, "make namespace", name)
+            if not answer.is_ok and answer.status != _CONFLICT:
+                raise self._client.explained(answer, "make namespace", name)
+        if self._dialect.has_fixed_place:
+            self._check_place(table, place)
+
+    def _check_place(self, table: TableRef, want: str) -> None:
+        path = f"namespaces/{self._client.namespace_path(table.namespace)}"
+        answer = self._client.get(path, "read namespace", ".".join(table.namespace))
+        if not answer.is_ok:
+            raise self._client.explained(answer, "read namespace", ".".join(table.namespace))
+        got = str((answer.body.get("properties") or {}).get("location") or want).rstrip("/")
+        if got != want:
+            told = f"{UNSUPPORTED}: tables of its namespace lie in {got} (want {want})"
+            raise PermanentError("commit", str(table), told, "make mirror.location the place above the namespace's")
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def _settled(
+        self, table: TableRef, expected: MirrorHead | None, new: Published, send: Callable[[], Answer]
+    ) -> None:
+        try:
+            answer = send()
+        except UnknownOutcomeError as err:
+            self._settle(table, expected, new, err)
+            return
+        if answer.is_ok:
+            return
+        if answer.status == _CONFLICT or answer.says_missing:
+            now = self._load(table)
+            if answer.tries > 1 and _shows(now, new):  # an earlier sending was taken after all
+                return
+            raise self._refused(table, expected, now, answer)
+        raise self._client.explained(answer, "commit", str(table))
+
+    def _refused(
+        self, table: TableRef, expected: MirrorHead | None, now: MirrorHead | None, answer: Answer
+    ) -> LostRaceError | PermanentError:
+        """409: if the head has moved somebody was first; if it has not, the catalog will say the same for ever."""
+        if has_moved(expected, now):
+            return lost_race("commit", table, expected, now)
+        told = self._client.explained(answer, "commit", str(table))
+        message = f"{UNSUPPORTED}: the head has not moved, and {told.message}"
+        return PermanentError("commit", str(table), message, "see what the catalog says; nothing was changed")
+
+    def _settle(self, table: TableRef, expected: MirrorHead | None, new: Published, err: UnknownOutcomeError) -> None:
+        """Nobody told what became of the commit: what the catalog shows now decides.
+
+        If it comes to pass later, after we looked, it is taken at most once: requirements see to that.
+        """
+        try:
+            now = self._load(table)
+        except TransientError as silence:
+            message = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
+            raise TransientError("commit", str(table), message, "run again: it finds out") from err
+        if _shows(now, new):
+            return
+        if has_moved(expected, now):
+            lost = lost_race("commit", table, expected, now)
+            raise LostRaceError("commit", str(table), f"{err.message}; {lost.message}", lost.hint) from err
+        raise TransientError("commit", str(table), f"{err.message}; the head is as before", "run again") from err
+
+
+def _shows(now: MirrorHead | None, new: Published) -> bool:
+    """All that was to be committed: uuid, every ref, snapshots, schemas, properties."""
+    return now is not None and now.metadata is not None and not differing(new.metadata, now.metadata)
+
+
+def has_moved(expected: MirrorHead | None, now: MirrorHead | None) -> bool:
+    if expected is None or now is None:
+        return (expected is None) != (now is None)
+    return expected.metadata_uri != now.metadata_uri
+
+
+def lost_race(op: str, table: TableRef, expected: MirrorHead | None, now: MirrorHead | None) -> LostRaceError:
+    want, got = (None if one is None else one.metadata_uri for one in (expected, now))
+    return LostRaceError(op, str(table), f"head moved (want {want}, got {got})", "run again: it re-plans")

@@ -1,0 +1,63 @@
+"""Connections to the database of a SQL catalog that do not wait for ever, whoever stops answering.
+
+- PostgreSQL by psycopg or psycopg2: a time for the whole way in, for a statement, and for a peer that takes nothing and
+  says nothing. What the URI itself says of these stays as it is said.
+- The time of a statement is set by one of its own: poolers refuse it among the words of the way in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+
+CONNECT_TIMEOUT_S: Final = 10
+STATEMENT_TIMEOUT_S: Final = 60
+_PEER_TIMEOUT_S: Final = 60
+_DRIVERS: Final = ("psycopg", "psycopg2")
+_BOUNDS: Final = {
+    "connect_timeout": str(CONNECT_TIMEOUT_S),
+    "keepalives": "1",
+    "keepalives_idle": str(_PEER_TIMEOUT_S // 2),
+    "keepalives_interval": str(_PEER_TIMEOUT_S // 6),
+    "keepalives_count": "3",
+    "tcp_user_timeout": str(1000 * _PEER_TIMEOUT_S),
+}
+
+
+def bounded_url(uri: str) -> URL:
+    """The address of the database, with the bounds that its driver understands."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(uri)
+    if not _is_bounded(url):
+        return url
+    return url.update_query_dict({name: value for name, value in _BOUNDS.items() if name not in url.query})
+
+
+def bounded_uri(uri: str) -> str:
+    """The same as a text, password included: for those who open the database by themselves."""
+    return bounded_url(uri).render_as_string(hide_password=False)
+
+
+def bounded_engine(url: URL) -> Engine:
+    from sqlalchemy import create_engine, event
+
+    engine = create_engine(url, pool_pre_ping=True)
+    if _is_bounded(url) and "statement_timeout" not in str(url.query.get("options", "")):
+        event.listen(engine, "connect", _limit_statements)
+    return engine
+
+
+def _is_bounded(url: URL) -> bool:
+    return url.get_backend_name() == "postgresql" and url.get_driver_name() in _DRIVERS
+
+
+def _limit_statements(connection: Any, record: object) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"SET statement_timeout = {1000 * STATEMENT_TIMEOUT_S}")
+    finally:
+        cursor.close()
+    connection.commit()

@@ -1,0 +1,94 @@
+"""A Glue in this process that compares VersionIds, as Amazon documents it, and can be told to misbehave."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.serving import QuietHandler, serving
+
+Json = dict[str, Any]
+# Given the operation: None lets it through, a number is answered as that status, `cut` and `cut after` break the line.
+Fault = Callable[[str], int | str | None]
+
+
+class GlueDouble:
+    def __init__(self, port: int) -> None:
+        self.uri = f"http://127.0.0.1:{port}"
+        self.tables: dict[tuple[str, str], Json] = {}
+        self.asked: list[str] = []
+        self.fault: Fault = lambda operation: None
+        self._lock = threading.Lock()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {
+            "glue.endpoint": self.uri,
+            "glue.region": "eu-west-1",
+            "glue.access-key-id": "test",
+            "glue.secret-access-key": "test",  # pragma: allowlist secret
+        }
+
+    def answer(self, operation: str, body: Json) -> tuple[int, Json]:
+        given = body.get("TableInput", {})
+        key = body.get("DatabaseName", ""), body.get("Name") or given.get("Name", "")
+        if operation == "CreateDatabase":
+            return 200, {}
+        if operation == "CreateTable":
+            if key in self.tables:
+                return _no("AlreadyExistsException")
+            self.tables[key] = {**given, "VersionId": "0"}
+            return 200, {}
+        if key not in self.tables:
+            return _no("EntityNotFoundException")
+        table = self.tables[key]
+        if operation == "GetTable":
+            return 200, {"Table": table}
+        if operation == "DeleteTable":
+            del self.tables[key]
+            return 200, {}
+        assert operation == "UpdateTable"
+        if body.get("VersionId") not in (None, table["VersionId"]):
+            return _no("ConcurrentModificationException")
+        self.tables[key] = {**given, "VersionId": str(int(table["VersionId"]) + 1)}
+        return 200, {}
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        operation = handler.headers["X-Amz-Target"].partition(".")[2]
+        with self._lock:
+            self.asked.append(operation)
+            fault = self.fault(operation)
+            status, said = (0, {}) if fault == "cut" else self.answer(operation, body)
+        if isinstance(fault, str):
+            handler.close_connection = True
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if fault is not None:
+            status, said = fault, {"__type": "InternalServiceException", "message": "as told"}
+        out = json.dumps(said).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/x-amz-json-1.1")
+        handler.send_header("Content-Length", str(len(out)))
+        handler.end_headers()
+        handler.wfile.write(out)
+
+
+def _no(kind: str) -> tuple[int, Json]:
+    return 400, {"__type": kind, "message": kind}
+
+
+@contextmanager
+def glue_double() -> Iterator[GlueDouble]:
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:
+            double.handle(self)
+
+    with serving(Handler) as port:
+        double = GlueDouble(port)
+        yield double

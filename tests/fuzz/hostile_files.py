@@ -7,6 +7,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -131,13 +132,17 @@ def _many_vectors(count: int) -> bytes:
 
 
 def _position_deletes(rows: int, codec: str) -> bytes:
-    body = avro_bytes.encode(DELETES_AVRO, {"file_path": "a", "pos": 1}) * rows
-    if codec == "deflate":
-        return _avro(DELETES_AVRO, [(rows, body)])
-    packed = bytes(pa.compress(body, codec={"zstandard": "zstd"}.get(codec, codec), asbytes=True))
-    if codec == "snappy":
-        packed += zlib.crc32(body).to_bytes(4, "big")
-    return _avro(DELETES_AVRO, [(rows, packed)], codec)
+    return _avro(DELETES_AVRO, [(rows, avro_bytes.encode(DELETES_AVRO, {"file_path": "a", "pos": 1}) * rows)], codec)
+
+
+def _zeros(size: int, codec: str) -> bytes:
+    return _avro(manifest_schema(), [(1, bytes(size))], codec)
+
+
+def _snappy_that_claims(size: int) -> bytes:
+    said = avro_bytes.long(size // 2)  # Avro's numbers are those of snappy, doubled
+    block = avro_bytes.sized(said + b"\xfe\x01\x00" * 100 + bytes(4))
+    return _avro(manifest_schema(), [], "snappy") + avro_bytes.long(1) + block + avro_bytes.SYNC
 
 
 ENTRY = entry(f"{HOME}/a")
@@ -148,7 +153,10 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "list that claims 2^62": (LIST, lambda: _records(list_schema(), list_entry(f"{HOME}/m", 1), 1, 1 << 62)),
     "manifest of half a million entries": (MANIFEST, lambda: _records(manifest_schema(), ENTRY, 500_000)),
     "manifest that claims 2^62": (MANIFEST, lambda: _records(manifest_schema(), ENTRY, 1, 1 << 62)),
-    "manifest of zeros": (MANIFEST, lambda: _avro(manifest_schema(), [(1, bytes(1 << 29))])),
+    "manifest of zeros": (MANIFEST, lambda: _zeros(1 << 29, "deflate")),
+    **{f"manifest of zeros in {codec}": (MANIFEST, partial(_zeros, 3 << 27, codec)) for codec in avro_bytes.CODECS[2:]},
+    "manifest in snappy that claims 4 GB": (MANIFEST, lambda: _snappy_that_claims((1 << 32) - 2)),
+    "manifest in snappy that claims all there is room for": (MANIFEST, lambda: _snappy_that_claims(1 << 28)),
     "manifest of empty blocks": (MANIFEST, lambda: _avro(manifest_schema(), [(0, b"")] * 300_000, "null")),
     "schema of a million fields": (
         MANIFEST,

@@ -37,11 +37,14 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     findings: dict[str, tuple[Job, Answer]] = field(default_factory=dict)
+    by_hand: set[str] = field(default_factory=set)  # names of those made by hand that were answered
     slowest_s: float = 0.0
     largest_bytes: int = 0
 
     def add(self, job: Job, answer: Answer) -> None:
         self.outcomes[answer["outcome"]] += 1
+        if "hostile" in job:
+            self.by_hand.add(job["hostile"])
         self.slowest_s = max(self.slowest_s, answer.get("cpu_s", 0.0))
         self.largest_bytes = max(self.largest_bytes, answer.get("grown_bytes", 0))
         if answer["outcome"] == "finding" and answer["signature"] not in self.findings:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import yaml
 
 from lakemirror.app import App
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
@@ -65,6 +66,14 @@ class FixedCatalog:
         self.pointer = new.metadata_uri
         self.moves.append(new.metadata_uri)
 
+    def abilities(self) -> CatalogAbilities:
+        return CatalogAbilities("memory", "pointer", has_namespace_levels=True)
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        if self.load(table) not in (None, expected):
+            raise LostRaceError("drop", str(table), "head moved", "run again")
+        self.pointer = None
+
 
 class MemoryLake:
     """Source and mirror of one table. `planned` has a plan of the second version, whose stages then run one by one."""
@@ -87,6 +96,7 @@ class MemoryLake:
             wrap_store=lambda side, store: self._store(side),
             wrap_wire=lambda side, wire: lambda: wire_over(self._store(side)),
             now=lambda: LONG_AGO,
+            owner="fuzz",  # one run, whatever process goes on with it
         )
         app._ports.__dict__.update(source_catalog=self.source_catalog, mirror_catalog=self.mirror_catalog)
         return app

@@ -45,7 +45,7 @@ def _pack(header: Header, bodies: Bodies, rng: Random) -> bytes:
     if rng.random() < 0.3:
         header = {
             **header,
-            "avro.codec": rng.choice(("null", "deflate", "deflate", "snappy", "zstandard", "bzip2", "")),
+            "avro.codec": rng.choice((*avro_bytes.CODECS, "xz", "")),
         }
     return avro_bytes.raw_container(header, bodies)
 

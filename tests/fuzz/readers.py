@@ -12,6 +12,7 @@ from lakemirror.formats.iceberg import delete_files, manifest, manifest_list, me
 from lakemirror.formats.iceberg.avro_walk import Engine, native_module
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
 from lakemirror.formats.iceberg.plain_manifest import PlainRules
+from lakemirror.model.lease import Lease
 from lakemirror.model.marker import Marker
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import segments
@@ -75,6 +76,8 @@ def _uses(name: str) -> list[Callable[[bytes, str], object]]:
         return [_metadata]
     if name.endswith(".ready.json"):
         return [Marker.from_bytes]
+    if name.endswith("lease.json"):
+        return [Lease.from_bytes]
     if "deletes" in name or name.endswith(".stats"):
         return [_deletes(name)]
     if name.startswith("snap-"):

@@ -8,31 +8,59 @@ from __future__ import annotations
 
 import itertools
 import os
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.fuzz import cases, hostile, inputs, pool
+from tests.fuzz import cases, hostile, inputs, pool, seeds, worker
+from tests.fuzz.cases import Case
 from tests.fuzz.pool import Answer, Job, Limits
 
-SECONDS = 12  # from the first input on
+SECONDS = 6  # of mutated files, from the first on
 PROBES = ("eats", "asks for too much", "raises", "breaks lines", "says nothing", "echoes", "dies", "hangs")
+SINGLE_FILES = [
+    (uri, data)
+    for files in seeds.tables().values()
+    for uri, data in files.items()
+    if uri.endswith((".metadata.json", ".avro")) and "/data/" not in uri
+]
 
 
-def test_hostile_files_are_taken_or_refused() -> None:
-    """What was found once; of those made by hand every third that is like others, among mutated ones till the end."""
-    seed = int(os.environ.get("FUZZ_SEED", inputs.SEED))
-    print(f"seed {seed}")
-    alike = [name for name in hostile.quick_names() if name[-1].isdigit() or name.endswith("replicator")]
-    by_hand = sorted({*hostile.quick_names()} - {*alike[1::3], *alike[2::3]})
-    mutated = iter(inputs.mutated(seed))
-    # mixed, so that a busy machine has time for some of each
-    mixed = zip(({"hostile": name} for name in by_hand), mutated, mutated, mutated, mutated, strict=False)
-    jobs = itertools.chain(inputs.found_once(), itertools.chain.from_iterable(mixed), mutated)
-    tally = inputs.fuzz(jobs, Limits(grown_bytes=1 << 30), seconds=SECONDS)
+@pytest.mark.timeout(600)  # for 20 s of work, on a machine that is busy
+def test_files_made_by_hand_are_taken_or_refused() -> None:
+    """What was found once, all that take no second, and a few of full size: every one, however long it takes."""
+    by_hand = {*hostile.quick_names(), *hostile.FULL_SIZE}
+    jobs = itertools.chain(inputs.found_once(), ({"hostile": name} for name in sorted(by_hand)))
+    tally = inputs.fuzz(jobs, inputs.HOSTILE_LIMITS)
     print(tally.summary())
     assert tally.findings == {}
-    assert tally.outcomes["refused"] > 20
-    assert tally.outcomes["taken"] > 3  # not all are refused at the door
+    assert tally.by_hand == by_hand
+    assert tally.outcomes["taken"] > 20  # not all are refused at the door
+
+
+def test_mutated_files_are_taken_or_refused() -> None:
+    """As many as there is time for."""
+    seed = int(os.environ.get("FUZZ_SEED", inputs.SEED))
+    print(f"seed {seed}")
+    tally = inputs.fuzz(inputs.mutated(seed), Limits(grown_bytes=1 << 30), seconds=SECONDS)
+    print(tally.summary())
+    assert tally.findings == {}
+    assert tally.outcomes["refused"] > 10
+    assert tally.outcomes["taken"] > 0
+
+
+@settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+@given(file=st.sampled_from(SINGLE_FILES), other=st.sampled_from(SINGLE_FILES), rng=st.randoms(use_true_random=False))
+def test_metadata_lists_and_manifests_by_hypothesis(
+    file: tuple[str, bytes], other: tuple[str, bytes], rng: Random
+) -> None:
+    """The same mutators with Hypothesis at the dice: it keeps what failed, and makes it small."""
+    uri, data = file
+    mutated = cases.mutate(uri, data, other[1], rng, uri.rpartition("/metadata/")[0])
+    answer = worker.run(Case("v2", "empty", "reader", uri, mutated))
+    assert answer["outcome"] != "finding", answer["text"]
 
 
 def test_what_must_not_be_is_found() -> None:

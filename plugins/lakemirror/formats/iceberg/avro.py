@@ -1,14 +1,15 @@
 """Avro object files as bytes: take the blocks out, put them back, touch nothing else.
 
 A file is read block by block from pieces of any size, so that its length does not matter; `parse` takes a small one
-apart at once. Every length is checked before it is believed; a file that is cut,
-padded or absurd ends in a PermanentError that names it, in bounded memory. Codecs: null and deflate; others are refused
-by name.
+apart at once. Every length is checked before it is believed; a file that is cut, padded or absurd ends in a
+PermanentError that names it, in bounded memory. Codecs are those that writers of Iceberg use; others are refused by
+name. A file is put together again with its own codec.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +18,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg import compression
 from lakemirror.formats.iceberg.avro_input import Input
 from lakemirror.formats.iceberg.avro_values import Malformed, write_bytes, write_long
 from lakemirror.model import bounded_json
@@ -31,6 +33,8 @@ MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory
 MAX_PLAIN_BYTES = 1 << 29  # of all blocks together that `parse` unpacks
 MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
 _LEVEL = 1
+_CODECS: dict[str, compression.Codec] = {"snappy": "snappy", "zstandard": "zstd", "bzip2": "bzip2"}
+_CRC_BYTES = 4  # after each block of snappy: CRC-32 of the plain bytes
 # isal's stubs declare IsalError as a value, though it is a class
 _DAMAGED = (Malformed, cast(type[Exception], IsalError), ValueError, RecursionError)
 
@@ -105,8 +109,10 @@ class AvroStream:
                 metadata[key.decode()] = source.take(source.long())
         source.take(SYNC_BYTES)
         codec = metadata.get("avro.codec", b"null").decode()
-        if codec not in ("null", "deflate"):
-            raise UnsupportedError("read avro", self._uri, f"codec {codec!r} is not supported", "want null or deflate")
+        known = ("null", "deflate", *_CODECS)
+        if codec not in known:
+            hint = f"want {', '.join(known[:-1])} or {known[-1]}"
+            raise UnsupportedError("read avro", self._uri, f"codec {codec!r} is not supported", hint)
         if "avro.schema" not in metadata:
             raise Malformed("no schema in the header")
         _check_schema(metadata["avro.schema"])
@@ -132,11 +138,12 @@ class AvroStream:
         data = source.take(size)
         if source.take(SYNC_BYTES) != header.sync:
             raise Malformed("a block does not end in the sync marker")
-        if header.codec == "deflate":
-            data = _inflate(data, room, limit)
-        elif size > room:
-            raise _too_large(limit)
-        return Block(count, data)
+        try:
+            return Block(count, _unpack(header.codec, data, room))
+        except compression.TooLarge as err:
+            raise Malformed(
+                f"a block unpacks to more than {MAX_BLOCK_BYTES} bytes, or the file to more than {limit} bytes"
+            ) from err
 
 
 def _check_schema(schema: bytes) -> None:
@@ -151,18 +158,39 @@ def _damaged(uri: str, err: Exception) -> NotWhole:
     )
 
 
-def _too_large(limit: int) -> Malformed:
-    return Malformed(
-        f"a block is cut, or unpacks to more than {MAX_BLOCK_BYTES} bytes, or the file to more than {limit} bytes"
-    )
+def _unpack(codec: str, packed: bytes, room: int) -> bytes:
+    if codec == "deflate":
+        return _inflate(packed, room)
+    plain = packed
+    if codec == "snappy":
+        plain = compression.unpack("snappy", packed[:-_CRC_BYTES], room)
+        if zlib.crc32(plain) != int.from_bytes(packed[-_CRC_BYTES:], "big"):
+            raise Malformed("a block has another CRC-32 than it says")
+    elif codec != "null":
+        plain = compression.unpack(_CODECS[codec], packed, room)
+    if len(plain) > room:
+        raise compression.TooLarge(f"a block of more than {room} bytes")
+    return plain
 
 
-def _inflate(packed: bytes, room: int, limit: int) -> bytes:
+def _inflate(packed: bytes, room: int) -> bytes:
+    """What lies behind the end of the data is left alone: many a writer leaves a part of zlib's checksum there."""
     unpacker = isal_zlib.decompressobj(wbits=-15)
     plain: bytes = unpacker.decompress(packed, room + 1)  # 0 would mean without a limit
-    if not unpacker.eof or len(plain) > room:
-        raise _too_large(limit)
+    if len(plain) > room:
+        raise compression.TooLarge(f"a block unpacks to more than {room} bytes")
+    if not unpacker.eof:
+        raise Malformed("a block of deflate is cut")
     return plain
+
+
+def _pack(codec: str, plain: bytes) -> bytes:
+    if codec == "null":
+        return plain
+    if codec == "deflate":
+        return bytes(isal_zlib.compress(plain, _LEVEL, -15))
+    packed = compression.pack(_CODECS[codec], plain)
+    return packed + zlib.crc32(plain).to_bytes(_CRC_BYTES, "big") if codec == "snappy" else packed
 
 
 def encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
@@ -187,7 +215,7 @@ def assembled(header: Header, blocks: Iterable[Block]) -> Iterator[bytes]:
     """The same, piece by piece: the header, then each block."""
     yield header.raw
     for block in blocks:
-        body: bytes = isal_zlib.compress(block.data, _LEVEL, -15) if header.codec == "deflate" else block.data
+        body = _pack(header.codec, block.data)
         yield b"".join((write_long(block.count), write_long(len(body)), body, header.sync))
 
 

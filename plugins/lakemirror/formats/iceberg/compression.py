@@ -1,26 +1,33 @@
 """Compressed blocks as Avro and ORC files hold them: unpacked into bounded memory, packed deterministically.
 
-The codecs are raw deflate, snappy, LZ4 blocks and zstd. Data that is cut, damaged or larger than it may be ends in
-Malformed.
+The codecs are raw deflate, snappy, LZ4 blocks, zstd and bzip2. Data that is cut, damaged or larger than it may be
+ends in Malformed.
 """
 
 from __future__ import annotations
 
+import bz2
 from typing import Literal, cast
 
 import pyarrow as pa
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
-from lakemirror.formats.iceberg.avro_walk import Malformed
+from lakemirror.formats.iceberg.avro_values import Malformed
 
-Codec = Literal["deflate", "snappy", "lz4", "zstd"]
+Codec = Literal["deflate", "snappy", "lz4", "zstd", "bzip2"]
 _ARROW_NAMES = {"snappy": "snappy", "lz4": "lz4_raw", "zstd": "zstd"}
 _DEFLATE_LEVEL = 1
+_BZIP2_LEVEL = 9
+_SNAPPY_MOST = 22  # bytes out of one: a copy of 64 takes three
 _LEAST_MATCH = 4
 _READ_BYTES = 1 << 20
 # isal's stubs declare IsalError as a value, though it is a class
 _DAMAGED = (pa.ArrowException, OSError, cast(type[Exception], IsalError))
+
+
+class TooLarge(Malformed):
+    """A block is whole as far as was looked, and unpacks to more than there is room for."""
 
 
 def unpack(codec: Codec, packed: bytes, room: int) -> bytes:
@@ -30,7 +37,7 @@ def unpack(codec: Codec, packed: bytes, room: int) -> bytes:
     except _DAMAGED as err:
         raise Malformed(f"a block of {codec} is damaged ({err})") from err
     if len(plain) > room:
-        raise Malformed(f"a block unpacks to more than {room} bytes")
+        raise TooLarge(f"a block unpacks to more than {room} bytes")
     return plain
 
 
@@ -38,6 +45,8 @@ def pack(codec: Codec, plain: bytes) -> bytes:
     if codec == "deflate":
         packer = isal_zlib.compressobj(_DEFLATE_LEVEL, isal_zlib.DEFLATED, -15)
         return bytes(packer.compress(plain) + packer.flush())
+    if codec == "bzip2":
+        return bz2.compress(plain, _BZIP2_LEVEL)
     return bytes(pa.compress(plain, codec=_ARROW_NAMES[codec], asbytes=True))
 
 
@@ -48,11 +57,19 @@ def _unpack(codec: Codec, packed: bytes, room: int) -> bytes:
         if len(plain) <= room and (not unpacker.eof or unpacker.unused_data):
             raise Malformed("a block of deflate is cut, or longer than its data")
         return plain
+    if codec == "bzip2":
+        bunzip = bz2.BZ2Decompressor()
+        plain = bunzip.decompress(packed, room + 1)
+        if len(plain) <= room and (not bunzip.eof or bunzip.unused_data):
+            raise Malformed("a block of bzip2 is cut, or longer than its data")
+        return plain
     if codec == "zstd":
         return _unpack_stream(packed, room)
     size = _snappy_size(packed) if codec == "snappy" else _lz4_size(packed, room)
+    if codec == "snappy" and size > _SNAPPY_MOST * len(packed):
+        raise Malformed(f"a block of snappy says that {size} bytes are in {len(packed)}")
     if size > room:
-        raise Malformed(f"a block unpacks to more than {room} bytes")
+        raise TooLarge(f"a block unpacks to more than {room} bytes")
     if size == 0:
         return b""
     return bytes(pa.decompress(packed, decompressed_size=size, codec=_ARROW_NAMES[codec], asbytes=True))

@@ -2,7 +2,8 @@
 
 Reading gives live entries only; a DELETED entry stays in the manifest and its file is never opened. Rewriting changes
 paths, the sizes and path bounds of rewritten position deletes, comments in its header that name the source, and nothing
-else: it is a pure function of the source manifest, the prefix map and the facts of those delete files.
+else; of those deletes it leaves out the sizes of columns and the places of row groups, which were the source's. It is a
+pure function of the source manifest, the prefix map and the facts of those delete files.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lakemirror.formats.iceberg.manifest_entry import (
     Kind,
     LiveEntry,
     check_roots,
+    check_shapes,
     is_deleted,
     live_entry,
     named,
@@ -158,6 +160,8 @@ def rewritten(
     holds_deletes = _holds_deletes(stream.header)
     walker = _walker(stream.header, uri, TO_REWRITE_DELETES if holds_deletes else TO_REWRITE_DATA, engine)
     rules = PlainRules(()) if holds_deletes else PlainRules.mapping(paths)
+    if holds_deletes:
+        check_shapes(walker.program, uri)
 
     def block_of(block: avro.Block) -> avro.Block:
         parts = []

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import PermanentError, UnsupportedError
+from lakemirror.formats.iceberg.avro_program import Program
 from lakemirror.formats.iceberg.avro_walk import Field, Malformed, Record, write_bytes, write_long
 from lakemirror.formats.iceberg.manifest_fields import (
+    COLUMN_SIZES,
     CONTENT,
     CONTENT_OFFSET,
     CONTENT_SIZE,
@@ -23,6 +25,7 @@ from lakemirror.formats.iceberg.manifest_fields import (
     LOWER_BOUNDS,
     RECORD_COUNT,
     REFERENCED_DATA_FILE,
+    SPLIT_OFFSETS,
     STATUS,
     UPPER_BOUNDS,
 )
@@ -34,6 +37,7 @@ DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's fi
 Kind = Literal["data", "position_delete", "equality_delete"]
 _KINDS: dict[int, Kind] = {0: "data", 1: "position_delete", 2: "equality_delete"}
 PUFFIN = "PUFFIN"
+_EMPTY = write_long(0)  # a list or a map without items
 _POSITION_DELETES = ("PARQUET", "ORC", "AVRO", PUFFIN)
 
 
@@ -179,6 +183,10 @@ def edits(
             "rewrite manifest", uri, f"no facts for {target}", "report this: the plan missed a delete file"
         )
     yield record[FILE_SIZE].start, record[FILE_SIZE].end, write_long(facts.size_bytes)
+    for field_id in (COLUMN_SIZES, SPLIT_OFFSETS):  # places and lengths in the source's file: nobody needs them
+        field = _optional(record, field_id)
+        if field is not None:
+            yield field.start, field.end, _EMPTY
     if str(_value(record, FILE_FORMAT, uri)).upper() == PUFFIN:
         bound = _check_vector(record, uri, paths, facts).encode()
         yield from _bound_edits(record, bound, bound)
@@ -212,6 +220,16 @@ def _check_vector(record: Record, uri: str, paths: PrefixMap, facts: DeleteFileF
             "the manifest and its Puffin file contradict each other; repair the source",
         )
     return vector.referenced_data_file
+
+
+def check_shapes(program: Program, uri: str) -> None:
+    """What `edits` empties can be empty."""
+    for field_id in (COLUMN_SIZES, SPLIT_OFFSETS):
+        number = program.slot(field_id)
+        if number is not None and not {*program.slots[number].kinds} <= {"null", "array", "map"}:
+            raise PermanentError(
+                "rewrite manifest", uri, f"field {field_id} is not a list", "not a manifest of Iceberg v1 to v3"
+            )
 
 
 def _mapped_bound(record: Record, field_id: int, paths: PrefixMap) -> bytes | None:

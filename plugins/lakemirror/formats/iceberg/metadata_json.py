@@ -22,7 +22,7 @@ from lakemirror.formats.iceberg import metadata_shape
 from lakemirror.formats.iceberg.avro_values import Malformed
 from lakemirror.formats.iceberg.path_free import PathFree
 from lakemirror.model import bounded_json
-from lakemirror.model.paths import PrefixMap
+from lakemirror.model.paths import PrefixMap, is_relative
 
 MAX_METADATA_BYTES = 1 << 28
 PIN_PREFIX = "lakemirror-pin-"
@@ -231,7 +231,8 @@ def _properties(
     properties: dict[str, str] = free.fields(
         {key: value for key, value in source.items() if key not in PATH_PROPERTIES}, "property"
     )
-    properties.update({key: paths.map(source[key]) for key in PATH_PROPERTIES if key in source})
+    places = {key: source[key] for key in PATH_PROPERTIES if key in source}
+    properties.update({key: place if is_relative(place) else paths.map(place) for key, place in places.items()})
     properties.update(SAFE_PROPERTIES)
     properties[VERSION_PROPERTY] = str(version)
     if head is not None:

@@ -10,14 +10,25 @@ import pytest
 
 from lakemirror.errors import PermanentError, TransientError, UnsupportedError
 from lakemirror.formats.iceberg import avro
-from tests.avro_bytes import MAGIC, SYNC, block_bodies, container, header_of, header_size, long, raw_container, sized
+from tests.avro_bytes import (
+    CODECS,
+    MAGIC,
+    SYNC,
+    block_bodies,
+    container,
+    header_of,
+    header_size,
+    long,
+    raw_container,
+    sized,
+)
 
 SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long", "field-id": 1}]}
 BLOCKS = [[{"a": 1}, {"a": 2}], [{"a": 3}]]
 URI = "file:///m.avro"
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", None])
+@pytest.mark.parametrize("codec", [*CODECS, None])
 def test_parse_gives_header_and_plain_blocks(codec: str | None) -> None:
     data = container(SCHEMA, BLOCKS, codec=codec, meta={"key": "value"})
     file = avro.parse(data, URI)
@@ -43,7 +54,7 @@ def test_trailing_bytes_of_a_deflate_stream_are_left_out() -> None:
     assert avro.parse(data, URI).blocks == (avro.Block(1, long(7)),)
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_assemble_of_what_was_parsed_keeps_header_and_records(codec: str) -> None:
     data = container(SCHEMA, BLOCKS, codec=codec)
     file = avro.parse(data, URI)
@@ -59,14 +70,14 @@ def test_null_codec_comes_back_to_the_byte() -> None:
     assert avro.assemble(file, file.blocks) == data
 
 
-@pytest.mark.parametrize("codec", ["snappy", "zstandard", "bzip2", "xz"])
+@pytest.mark.parametrize("codec", ["xz", "lz4", "gzip", ""])
 def test_unknown_codec_is_refused_by_name(codec: str) -> None:
     with pytest.raises(UnsupportedError, match=f"codec '{codec}' is not supported") as caught:
         avro.parse(container(SCHEMA, BLOCKS, codec=codec), URI)
     assert caught.value.subject == URI
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_cut_anywhere_but_between_blocks_is_refused(codec: str) -> None:
     data = container(SCHEMA, BLOCKS, codec=codec)
     whole = {header_size(data), len(data) - len(container(SCHEMA, BLOCKS[1:], codec=codec)) + header_size(data)}
@@ -104,22 +115,24 @@ def test_damage_is_a_permanent_error_that_names_the_file(data: bytes) -> None:
     assert caught.value.hint
 
 
-def test_bomb_in_one_block_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_bomb_in_one_block_is_bounded(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     monkeypatch.setattr(avro, "MAX_PLAIN_BYTES", 1000)
-    bomb = raw_container({"avro.schema": json.dumps(SCHEMA), "avro.codec": "deflate"}, [(1, b"\x00" * 100_000)])
+    bomb = raw_container({"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}, [(1, b"\x00" * 100_000)])
     with pytest.raises(PermanentError, match="more than 1000 bytes"):
         avro.parse(bomb, URI)
 
 
-def test_bomb_spread_over_blocks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("codec", CODECS)
+def test_bomb_spread_over_blocks_is_bounded(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     """Many blocks, each within bounds, may not fill the memory together either."""
     monkeypatch.setattr(avro, "MAX_PLAIN_BYTES", 1000)
-    bomb = raw_container({"avro.schema": json.dumps(SCHEMA), "avro.codec": "deflate"}, [(1, b"\x00" * 900)] * 3)
+    bomb = raw_container({"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}, [(1, b"\x00" * 900)] * 3)
     with pytest.raises(PermanentError, match="more than 1000 bytes"):
         avro.parse(bomb, URI)
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [1, 2, 7, 16, 10_000])
 def test_pieces_of_any_size_give_the_same_header_and_blocks(codec: str, size: int) -> None:
     data = container(SCHEMA, BLOCKS, codec=codec, meta={"key": "value" * 50})
@@ -146,7 +159,7 @@ def test_blocks_are_taken_one_at_a_time() -> None:
     assert asked[-1] < len(data) - 18
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_block_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     monkeypatch.setattr(avro, "MAX_BLOCK_BYTES", 1000)
     header = {"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}
@@ -157,7 +170,7 @@ def test_a_block_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, c
         list(stream.blocks())
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_stream_of_blocks_ends_at_a_bound_too(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     monkeypatch.setattr(avro, "MAX_STREAM_BYTES", 1000)
     header = {"avro.schema": json.dumps(SCHEMA), "avro.codec": codec}

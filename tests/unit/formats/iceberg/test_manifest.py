@@ -10,7 +10,7 @@ import pytest
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector, LiveEntry, live_entries, rewrite
 from lakemirror.model.paths import PrefixMap
-from tests.avro_bytes import block_bodies, header_of, header_size, long, records, sized
+from tests.avro_bytes import block_bodies, container, header_of, header_size, long, records, sized
 from tests.iceberg_files import (
     ADDED,
     DELETED,
@@ -22,6 +22,7 @@ from tests.iceberg_files import (
     bounds,
     entry,
     manifest,
+    manifest_schema,
 )
 
 URI = "s3://src/wh/t/metadata/m0.avro"
@@ -145,6 +146,34 @@ def test_position_deletes_get_size_bounds_and_referenced_file_of_the_mirror() ->
         upper_bounds=bounds({PATH_ID: FACTS.upper, POS_ID: b"\xff" * 8}),
         referenced_data_file=mirrored("a.parquet"),
     )
+
+
+MEASURED = {"column_sizes": [{"key": PATH_ID, "value": 90}, {"key": POS_ID, "value": 40}], "split_offsets": [4, 99]}
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+def test_what_was_measured_on_the_sources_delete_file_is_left_out(file_format: str) -> None:
+    """Sizes of columns and places of row groups are other in the file that was written anew; readers need neither."""
+    live = entry(home("d.parquet"), content=POSITION_DELETES, size=500, file_format=file_format, **MEASURED)
+    gone = {**deepcopy(live), "status": DELETED}
+    equality = entry(home("e.parquet"), content=EQUALITY_DELETES, **MEASURED)
+    facts = {mirrored("d.parquet"): FACTS}
+    new = rewrite(manifest([live, gone, equality], meta=DELETES_META), URI, PATHS, facts)
+    want = moved(as_read([live]), file_size_in_bytes=777, column_sizes=[], split_offsets=[])
+    assert records(new) == [*want, *moved(as_read([gone])), *moved(as_read([equality]))]
+
+
+@pytest.mark.parametrize("name", ["column_sizes", "split_offsets"])
+def test_what_cannot_be_left_out_is_refused(name: str) -> None:
+    schema = deepcopy(manifest_schema())
+    data_file = next(field for field in schema["fields"] if field["name"] == "data_file")
+    field = next(field for field in data_file["type"]["fields"] if field["name"] == name)
+    field["type"] = {"type": "fixed", "name": "f", "size": 3}
+    live = entry(home("d.parquet"), content=POSITION_DELETES, size=500)
+    live["data_file"][name] = b"abc"
+    made = container(schema, [[live]], meta=DELETES_META)
+    with pytest.raises(PermanentError, match=f"field {field['field-id']} is not a list"):
+        rewrite(made, URI, PATHS, {mirrored("d.parquet"): FACTS})
 
 
 def test_bounds_that_were_not_there_are_not_invented() -> None:

@@ -412,7 +412,7 @@ def test_what_is_not_supported_is_named(data: bytes, words: str) -> None:
     assert caught.value.subject == URI
 
 
-@pytest.mark.parametrize("path", ["s3://other/x", f"{HOME}_old/x", f"{HOME}/../x"])
+@pytest.mark.parametrize("path", ["s3://other/x", f"{HOME}_old/x", f"{HOME}/../x", "data/x"])
 def test_unknown_roots_and_climbing_paths_are_refused(path: str) -> None:
     with pytest.raises(PermanentError) as caught:
         rewrite(orc_deletes([(path, 1)]), URI, PATHS)

@@ -181,7 +181,7 @@ def test_footers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         puffin.parse(TWO, URI)
 
 
-@pytest.mark.parametrize("path", ["s3://other/x", f"{HOME}_old/x", f"{HOME}/../x"])
+@pytest.mark.parametrize("path", ["s3://other/x", f"{HOME}_old/x", f"{HOME}/../x", "data/x"])
 def test_unknown_roots_and_climbing_paths_are_refused(path: str) -> None:
     with pytest.raises(PermanentError) as caught:
         puffin.rewrite(deletion_vectors({path: [1]}), URI, PATHS)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,16 +19,28 @@ from lakemirror.config.connections import ResolveConnection, environment_connect
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
 from lakemirror.errors import UsageError
-from lakemirror.model.results import Detected, FollowResult, MirrorResult, PlanResult, StageResult, StatusResult
+from lakemirror.model.results import (
+    Detected,
+    DropResult,
+    FollowResult,
+    GroupResult,
+    MirrorResult,
+    PlanResult,
+    StageResult,
+    StatusResult,
+)
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
+    from lakemirror.config.knobs import Knobs
     from lakemirror.replicate.change import Change
     from lakemirror.replicate.detect import Unchanged
     from lakemirror.replicate.stage import Engine, Progress
     from lakemirror.storage.port import ObjectStore
     from lakemirror.usecases.mirror import MirrorRun
     from lakemirror.usecases.ports import Ports, WrapStore, WrapWire
+    from lakemirror.usecases.stages import StagedRun
+    from lakemirror.usecases.watch import ReadyWatch, SourceWatch
 
 DEFAULT_CONFIG = "include/config/lakemirror.yaml"
 
@@ -52,8 +66,10 @@ class App:
         wrap_store: WrapStore | None = None,
         wrap_wire: WrapWire | None = None,
         connections: ResolveConnection = environment_connection,
+        owner: str | None = None,
     ) -> None:
         self.config = config
+        self._owner = owner
         self._now = now
         self._timer = timer
         self._wrap_store = wrap_store
@@ -64,8 +80,15 @@ class App:
         self._runs: dict[TableRef, tuple[MirrorRun, Change | Unchanged]] = {}
 
     @classmethod
-    def load(cls, path: str | None = None, *, connections: ResolveConnection = environment_connection) -> App:
-        return cls(load_config(config_path(path)), connections=connections)
+    def load(
+        cls,
+        path: str | None = None,
+        *,
+        connections: ResolveConnection = environment_connection,
+        owner: str | None = None,
+    ) -> App:
+        """`owner` names the run that leases are taken for, where several processes make one run."""
+        return cls(load_config(config_path(path)), connections=connections, owner=owner)
 
     def __enter__(self) -> App:
         return self
@@ -120,9 +143,17 @@ class App:
     def detect(
         self, table: TableRef, *, target_snapshot_id: int | None = None, progress: Progress | None = None
     ) -> Detected:
-        """Is there anything to do, by which lane, and under which name later stages will find the plan."""
+        """Is there anything to do, by which lane, and under which name later stages will find the plan.
+
+        If there is, the table's lease is taken for this App's owner.
+        """
+        from lakemirror.replicate.detect import Unchanged
+
         run = self._run(table, progress)
         found = run.detect(target_snapshot_id)
+        run.take_lease(found)
+        if isinstance(found, Unchanged):
+            run.note_current(found)
         self._runs[table] = run, found
         return run.detected(found)
 
@@ -143,6 +174,8 @@ class App:
         if detected is None:
             run = self._run(table, progress)
             found = run.detect(target_snapshot_id)
+            if isinstance(found, Unchanged):
+                run.note_current(found)
         else:
             run, found = self._runs.pop(table)
         if isinstance(found, Unchanged):
@@ -154,28 +187,29 @@ class App:
         self, table: TableRef, plan_uri: str, source_name: str, engine: Engine, progress: Progress | None = None
     ) -> PlanResult:
         """The plan of the change that `detect` named by `plan_uri` and `source_name`."""
-        return self._run(table, progress).plan_stage(plan_uri, source_name, engine)
+        return self._staged_run(table, progress).plan_stage(plan_uri, source_name, engine)
 
     def copy_objects(
         self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None
     ) -> StageResult:
-        return self._run(table, progress).copy_stage(plan_uri, engine)
+        return self._staged_run(table, progress).copy_stage(plan_uri, engine)
 
     def rewrite_metadata(
         self, table: TableRef, plan_uri: str, engine: Engine, progress: Progress | None = None
     ) -> StageResult:
-        return self._run(table, progress).rewrite_stage(plan_uri, engine)
+        return self._staged_run(table, progress).rewrite_stage(plan_uri, engine)
 
     def publish(
         self, table: TableRef, plan_uri: str, *, full_verify: bool = False, progress: Progress | None = None
     ) -> MirrorResult:
-        return self._run(table, progress).publish_stage(plan_uri, full_verify=full_verify)
+        return self._staged_run(table, progress).publish_stage(plan_uri, full_verify=full_verify)
 
     def follow(self, table: TableRef, *, adopt: bool = False, overwrite_foreign: bool = False) -> FollowResult:
         """Bring the mirror catalog to the newest ready version; needs no source.
 
         A version that has no record yet is recorded as visible, also if an earlier run committed it.
         """
+        from lakemirror.catalogs.left_out import warnings_of
         from lakemirror.follow.follower import follow
         from lakemirror.observe.state import note_visible
 
@@ -191,9 +225,59 @@ class App:
         )
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
+        if version is not None:
+            self._record_in_group(table, version)
+        # last: a try that fails before it is repeated, and the next one finds that nobody has told of the version yet
         is_first = version is not None and note_visible(ports.state, table, version, snapshot, self._now())
         spent = {"total": self._timer() - start}
-        return FollowResult(table, version, snapshot, committed=outcome.committed, seconds=spent, first_seen=is_first)
+        return FollowResult(
+            table,
+            version,
+            snapshot,
+            committed=outcome.committed,
+            seconds=spent,
+            first_seen=is_first,
+            warnings=() if head is None else warnings_of(ports.mirror_catalog.abilities(), head.metadata),
+        )
+
+    def group_names(self) -> tuple[str, ...]:
+        """The groups that tables of the configuration belong to."""
+        from lakemirror.usecases import grouping
+
+        return grouping.group_names(self.config, self.tables())
+
+    def group(self, name: str) -> GroupResult:
+        """The time up to which all tables of the group are visible, and which of them holds it back."""
+        from lakemirror.usecases import grouping
+
+        members = grouping.members(self.config, self.tables(), name)
+        if not members:
+            raise UsageError("find group", name, f"no table of {self.config.path} belongs to it", "see `group:` there")
+        ports = self._ports
+        return grouping.describe(ports.mirror_store, self.config.mirror.location, name, members, self._now())
+
+    def _record_in_group(self, table: TableRef, version: int) -> None:
+        from lakemirror.usecases import grouping
+
+        group = self.config.knobs_for(table).group
+        if group is None:
+            return
+        ports, location = self._ports, self.config.mirror.location
+        members = grouping.members(self.config, self.tables(), group)
+        layout = ports.layout(table)
+        shown_now = partial(self.mirror_version, table)
+        grouping.record_shown(
+            ports.mirror_store, location, group, members, table, layout, version, self._now(), shown_now
+        )
+
+    def drop_mirror(self, table: TableRef) -> DropResult:
+        """Take the table out of the mirror catalog for good; its files stay for garbage collection."""
+        from lakemirror.usecases.drop import drop_mirror
+        from lakemirror.usecases.fencing import fence_of
+
+        ports, knobs = self._ports, self.config.knobs_for(table)
+        fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
+        return drop_mirror(table, ports, fence, self._now())
 
     def status(self, table: TableRef) -> StatusResult:
         from lakemirror.usecases.status import status
@@ -213,6 +297,18 @@ class App:
         head = head_of(ports.mirror_catalog, ports.mirror_store, ports.layout(table), table)
         return None if head is None else head.version
 
+    def watch_ready(self) -> ReadyWatch:
+        """Tells which tables have a ready version that the mirror does not show; needs no source."""
+        from lakemirror.usecases.watch import ReadyWatch
+
+        return ReadyWatch(self._ports, self._timer)
+
+    def watch_source(self) -> SourceWatch:
+        """Tells which tables have a head that is not mirrored."""
+        from lakemirror.usecases.watch import SourceWatch
+
+        return SourceWatch(self._ports)
+
     def spark_engine(self) -> Engine:
         """The engine that all Spark work of this App shares; its session starts with the first stage."""
         from lakemirror.spark.session import LazySparkEngine
@@ -231,9 +327,23 @@ class App:
 
         if self._opened is None:
             self._opened = Ports(
-                self.config, self._wrap_store or as_it_is, self._connections, self._wrap_wire or wire_as_it_is
+                self.config,
+                self._wrap_store or as_it_is,
+                self._connections,
+                self._wrap_wire or wire_as_it_is,
+                self._swapping,
             )
         return self._opened
+
+    def _swapping(self, table: TableRef) -> AbstractContextManager[Callable[[], None]] | None:
+        """None: without the fence nothing is committed that the catalog does not compare."""
+        from lakemirror.usecases.fencing import swapping
+
+        ports, knobs = self._ports, self.config.knobs_for(table)
+        if not knobs.fence:
+            return None
+        _, name = self._names()
+        return swapping(ports.mirror_store, ports.layout(table), knobs, self._now, name)
 
     def _known_names(self) -> set[str]:
         """What patterns choose from: the source catalog's tables, and all that the mirror bucket ever had."""
@@ -248,5 +358,19 @@ class App:
     def _run(self, table: TableRef, progress: Progress | None) -> MirrorRun:
         from lakemirror.usecases.mirror import MirrorRun
 
-        knobs = self.config.knobs_for(table)
-        return MirrorRun(table, self._ports, knobs, self._now, self._timer, progress)
+        return MirrorRun(table, *self._with_what(table), progress, *self._names())
+
+    def _staged_run(self, table: TableRef, progress: Progress | None) -> StagedRun:
+        from lakemirror.usecases.stages import StagedRun
+
+        return StagedRun(table, *self._with_what(table), progress, *self._names())
+
+    def _with_what(self, table: TableRef) -> tuple[Ports, Knobs, Callable[[], datetime], Callable[[], float]]:
+        return self._ports, self.config.knobs_for(table), self._now, self._timer
+
+    def _names(self) -> tuple[str, str]:
+        """Who leases are taken for, and who takes this one."""
+        from lakemirror.replicate.process import name_of_this_process
+
+        self._owner = self._owner or name_of_this_process()
+        return self._owner, name_of_this_process()

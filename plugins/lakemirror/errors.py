@@ -73,6 +73,10 @@ class LostRaceError(TransientError):
     exit_code = 5
 
 
+class TableBusyError(LostRaceError):
+    """Another run holds the table's lease: it is at work, and this one has nothing to do yet."""
+
+
 class SourceVanishedError(TransientError):
     """A source object that the plan names is gone; the next run plans anew from the source's head."""
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from lakemirror import bridge
 from lakemirror.app import App, config_path
 from lakemirror.errors import PermanentError, UsageError, VerificationError
+from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
 from tests.lake import ORDERS, Lake, rows
+from tests.stores import Recorder
 
 PATTERN = {"match": "shop.*", "exclude": ["shop.tmp*"]}
 
@@ -138,8 +141,9 @@ def test_detect_of_an_unchanged_table(tmp_path: Path) -> None:
 def test_the_lane_follows_the_knob(tmp_path: Path, change: str) -> None:
     lake = Lake(tmp_path, defaults={"small_change_files": 1 if change == "task" else 0})
     lake.create().append(rows(3))
-    assert lake.app().detect(ORDERS).lane == change
-    assert lake.mirror().lane == change
+    app = lake.app()
+    assert app.detect(ORDERS).lane == change
+    assert app.mirror(ORDERS, engine=LocalEngine(1)).lane == change
 
 
 def test_progress_tells_each_stage_from_its_beginning_file_by_file(tmp_path: Path) -> None:
@@ -284,6 +288,35 @@ def test_what_a_run_committed_but_could_not_record_is_recorded_by_the_next(tmp_p
     assert lake.app().status(ORDERS).visible_at is not None
 
 
+def test_a_version_is_not_recorded_as_visible_before_its_group_knows_it(tmp_path: Path) -> None:
+    """A try that fails at the group is repeated, and the one that succeeds is the first to have seen the version."""
+    lake = Lake(tmp_path, tables=[{"name": str(ORDERS), "group": "shop"}])
+    lake.create().append(rows(3))
+    lake.mirror()
+    watermark = lake.mirror_folder / "_groups" / "shop.json"
+    watermark.parent.mkdir()
+    watermark.write_bytes(b"broken")
+    with pytest.raises(PermanentError, match="not a watermark"):
+        lake.follow()
+    watermark.unlink()
+    retried, again = lake.follow(), lake.follow()
+    assert [(one.version, one.committed, one.first_seen) for one in (retried, again)] == [
+        (1, False, True),
+        (1, False, False),
+    ]
+
+
+def test_a_head_that_was_demoted_too_late_is_told_all_the_same(tmp_path: Path) -> None:
+    """Of a follower that was slow: the marker is no longer ready, and what it said is in the record."""
+    lake = Lake(tmp_path, tables=[{"name": str(ORDERS), "group": "shop"}])
+    lake.create().append(rows(3))
+    lake.sync()
+    app = lake.app()
+    bridge.demote(app.mirror_store, TableLayout.of(f"file://{lake.mirror_folder}", ORDERS), 1, lambda: None)
+    assert lake.follow().version == 1
+    assert (app.status(ORDERS).mirror_version, app.status(ORDERS).ready) == (1, ())
+
+
 def test_a_follow_that_records_its_commit_was_the_first_to_see_it(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.create().append(rows(3))
@@ -315,3 +348,22 @@ def test_the_way_out_that_operations_md_names_for_an_altered_object(tmp_path: Pa
     shutil.rmtree(folder / "_ledger" / uri.rsplit("/", 1)[-1])
     lake.sync()
     assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_an_unchanged_table_costs_no_lease(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    lake.mirror()
+    recorder = Recorder()
+    assert lake.app(wrap_store=recorder.wrap).mirror(ORDERS).lane == "none"
+    assert [(verb, uri.split("shop/orders/")[-1]) for side, verb, uri in recorder.calls] == [
+        ("list", "_ready/"),
+        ("get", "_ready/v1.ready.json"),
+    ]
+
+
+def test_a_dry_plan_takes_no_lease(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create().append(rows(3))
+    assert lake.app().plan(ORDERS).files == 1
+    assert not lake.mirror_folder.exists()

@@ -8,6 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = "help setup lint test test-unit test-e2e demo bench fuzz soak fixtures up down clean".split()
 
+FAST = ["tests/unit", "tests/contract", "tests/dags"]
+
 
 def make(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), *words]
@@ -76,12 +78,18 @@ def test_down_where_nothing_was_ever_up_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "arguments"), [((), "--hours 1"), (("HOURS=3",), "--hours 3"), (("MINUTES=8",), "--minutes 8")]
+    ("words", "arguments"),
+    [
+        ((), "--hours 1"),
+        (("HOURS=3",), "--hours 3"),
+        (("MINUTES=8",), "--minutes 8"),
+        (("MINUTES=8", "ONLY=simulated"), "--minutes 8 --only simulated"),
+    ],
 )
 def test_soak_takes_hours_or_minutes(words: tuple[str, ...], arguments: str) -> None:
     last = make("-n", "soak", *words).stdout.splitlines()[-1]
 
-    assert last.split("tests.histories.soak ")[1] == arguments
+    assert last.split("tests.histories.soak ")[1].split() == arguments.split()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +111,17 @@ def test_unit_tests_need_no_service() -> None:
     runs = [line for line in make("-n", "test-unit").stdout.splitlines() if "pytest" in line]
 
     assert [line.rpartition(" -m pytest ")[2].split() for line in runs] == [
-        ["-m", '"not', 'services"', "-n", "2", "--dist", "loadfile", "tests/unit"],
-        ["-m", '"not', 'services"', "tests/contract", "tests/dags"],
+        [*'-m "not services" -n 2 --dist loadfile --no-loadscope-reorder'.split(), *FAST, "tests/simulation"]
+    ]
+
+
+def test_all_tests_in_one_process_if_so_wished() -> None:
+    runs = [line for line in make("-n", "test", "PROCESSES=1").stdout.splitlines() if "pytest" in line]
+
+    assert [line.rpartition(" -m pytest ")[2].split() for line in runs] == [
+        FAST,
+        ["tests/simulation"],
+        ["tests/integration", "tests/e2e"],
     ]
 
 

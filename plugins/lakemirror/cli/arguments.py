@@ -24,8 +24,10 @@ SUMMARIES = {
     "follow": "move the mirror catalog to the newest published version; needs no source",
     "sync": "mirror, then follow",
     "status": "heads, lag, backlog and markers of each table",
+    "groups": "the time up to which all tables of a group are visible",
+    "drop-mirror": "take a table out of the mirror catalog; its files stay for garbage collection",
 }
-COMMANDS = ("config", "plan", "mirror", "follow", "sync", "status")
+COMMANDS = ("config", "plan", "mirror", "follow", "sync", "status", "groups", "drop-mirror")
 
 EXIT_CODES = """\
 exit codes:
@@ -58,6 +60,7 @@ class Invocation:
     overwrite_foreign: bool = False
     snapshot_id: int | None = None
     full_verify: bool = False
+    yes: bool = False
 
 
 def wants_json(argv: Sequence[str]) -> bool:
@@ -77,6 +80,8 @@ def parse(argv: Sequence[str]) -> Invocation | Help:
     found = parser.parse_intermixed_args([*argv[:position], *argv[position + 1 :]])
     if found.help:
         return Help(parser.format_help())
+    if command == "groups":
+        return Invocation(command, found.config, found.json, tuple(found.groups))
     return _config_invocation(found) if command == "config" else _table_invocation(command, found)
 
 
@@ -121,6 +126,10 @@ def _table_invocation(command: str, found: argparse.Namespace) -> Invocation:
         raise UsageError("read command line", command, "both tables and --all are given", "give one of the two")
     if command != "status" and not (asked.all or asked.tables):
         raise UsageError("read command line", command, "no table given", "name tables like sales.orders, or give --all")
+    if command == "drop-mirror" and (asked.all or not asked.yes):
+        what = "--all is not for dropping" if asked.all else "readers of these tables would find nothing any more"
+        hint = "name the tables" if asked.all else f"{PROG} drop-mirror {' '.join(asked.tables)} --yes, if you mean it"
+        raise UsageError("read command line", command, what, hint)
     if asked.snapshot_id is not None and len(asked.tables) != 1:
         raise UsageError(
             "read command line", command, "--snapshot-id goes with exactly one table", "mirror the others without it"
@@ -138,6 +147,9 @@ def _parser_of(command: str) -> _Parser:
         parser.add_argument("words", nargs="*", metavar="check | show [TABLE]", help=argparse.SUPPRESS)
         return parser
     parser = _Parser(prog=f"{PROG} {command}", description=_sentence(SUMMARIES[command]), epilog=EXIT_CODES)
+    if command == "groups":
+        parser.add_argument("groups", nargs="*", metavar="GROUP", help="a group of the configuration; none: all")
+        return parser
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="a table of the configuration, like sales.orders")
     parser.add_argument("--all", action="store_true", help="every table of the configuration")
     if command in _OPTIONS:
@@ -157,7 +169,15 @@ def _follow_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {"mirror": _mirror_options, "follow": _follow_options}
+def _drop_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="without it nothing is dropped")
+
+
+_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "mirror": _mirror_options,
+    "follow": _follow_options,
+    "drop-mirror": _drop_options,
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -145,10 +145,15 @@ def _status(app: App, table: TableRef, asked: Invocation, progress: Any) -> Outc
     return Outcome(str(table), result.as_json(), needs_attention=result.is_behind)
 
 
+def _drop(app: App, table: TableRef, asked: Invocation, progress: Any) -> Outcome:
+    return Outcome(str(table), app.drop_mirror(table).as_json())
+
+
 _COMMANDS: dict[str, Callable[[Any, TableRef, Invocation, Any], Outcome]] = {
     "plan": _plan,
     "mirror": _mirror,
     "follow": _follow,
     "sync": _sync,
     "status": _status,
+    "drop-mirror": _drop,
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from lakemirror.cli.arguments import Help, Invocation, parse, wants_json
 from lakemirror.cli.commands import LoadApp, TableRun, bug, interruption
 from lakemirror.cli.config_commands import run_config
+from lakemirror.cli.group_commands import run_groups
 from lakemirror.cli.interrupts import CtrlC
 from lakemirror.cli.outcome import EXIT_OK, Answer, Outcome
 from lakemirror.cli.progress import watch_on
@@ -60,6 +61,8 @@ def run(
 def _answer(asked: Invocation, load: LoadApp, speaker: _Speaker, ctrl_c: CtrlC) -> Answer:
     if asked.command.startswith("config "):
         return run_config(asked)
+    if asked.command == "groups":
+        return run_groups(asked, load)
     work = TableRun(asked, speaker.stderr, ctrl_c)
     ctrl_c.last_word = lambda: speaker.answer(work.interrupted())
     return work.run(load, watch_on(speaker.stderr))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, TextIO
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.cli.outcome import Answer, Outcome
 from lakemirror.errors import LakemirrorError
 from lakemirror.model.results import human_bytes
@@ -30,11 +31,15 @@ def write_answer(answer: Answer, stdout: TextIO, stderr: TextIO) -> None:
     elif good and answer.command == "config show":
         _write_grid(_VALUES, [(key, entry) for key, entry in good[0].facts["values"].items()], "key", stdout)
     elif good:
-        _write_grid(_COLUMNS[answer.command], [(str(one.table), one.facts) for one in good], "table", stdout)
+        heading = "group" if answer.command == "groups" else "table"
+        rows = [(str(one.facts.get("group") or one.table), one.facts) for one in good]
+        _write_grid(_COLUMNS[answer.command], rows, heading, stdout)
         stdout.writelines(f"{one.table}: left out: {what}\n" for one in good for what in _left_out(one.facts))
         stdout.writelines(f"{one.table}: problem: {what}\n" for one in good for what in _problem(one.facts))
+        stdout.writelines(f"{one.table}: warning: {what}\n" for one in good for what in _warnings(one.facts))
+        stdout.writelines(f"mirror catalog: {what}\n" for what in _catalogs(good))
     elif not answer.outcomes:
-        stdout.write("the configuration has no table\n")
+        stdout.write(f"the configuration has no {'group' if answer.command == 'groups' else 'table'}\n")
     for outcome in answer.outcomes:
         if outcome.error is not None:
             write_error(outcome.error, outcome.table, stderr)
@@ -93,6 +98,16 @@ def _cell(value: object) -> str:
 
 def _left_out(facts: Facts) -> Sequence[str]:
     return facts.get("left_out") or (facts.get("mirror") or {}).get("left_out") or ()
+
+
+def _warnings(facts: Facts) -> Sequence[str]:
+    return facts.get("warnings") or (facts.get("follow") or {}).get("warnings") or ()
+
+
+def _catalogs(good: Sequence[Outcome]) -> Sequence[str]:
+    """What the mirror's catalog can do; all tables of an installation have the same one."""
+    found = (one.facts.get("catalog") for one in good)
+    return sorted({CatalogAbilities.from_json(one).described() for one in found if one})
 
 
 def _problem(facts: Facts) -> Sequence[str]:
@@ -185,14 +200,23 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("committed", _at("follow", "committed")),
         _seconds("follow s", "follow", "seconds", "total"),
     ),
+    "groups": (
+        Column("visible up to", _at("watermark")),
+        _seconds("lag s", "lag_s"),
+        Column("held back by", _at("slowest")),
+        Column("tables", lambda facts: len(facts["tables"]), is_number=True),
+        Column("went back", lambda facts: len(facts["moves_back"]), is_number=True),
+    ),
     "status": (
         Column("source", _at("source", "state")),
         Column("snapshot", _at("source", "snapshot_id"), is_number=True),
         Column("mirror", _at("mirror", "state")),
         _version("mirror", "version"),
         _seconds("lag s", "lag_s"),
+        _seconds("took s", "latency_s"),
         Column("backlog", _backlog),
         Column("ready", _newest_ready),
         Column("in progress", _at("markers", "in_progress")),
     ),
+    "drop-mirror": (_version("version"),),
 }

@@ -79,8 +79,18 @@ def _section_values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     yield ("spark", "master"), config.spark.master
     for key, value in sorted(config.spark.conf.items()):
         yield ("spark", "conf", key), value
+    yield from _event_values(config)
     for key in type(config.cache).model_fields:
         yield ("cache", key), getattr(config.cache, key)
+
+
+def _event_values(config: Config) -> Iterator[tuple[KeyPath, object]]:
+    yield ("events", "poll_seconds"), config.events.poll_seconds
+    for kind, queue in (("pubsub", config.events.pubsub), ("sqs", config.events.sqs)):
+        if queue is None:
+            yield ("events", kind), None
+        else:
+            yield from ((("events", kind, key), getattr(queue, key)) for key in type(queue).model_fields)
 
 
 def _catalog_values(side: str, catalog: Any) -> Iterator[tuple[KeyPath, object]]:

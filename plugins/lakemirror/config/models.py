@@ -10,17 +10,18 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 from lakemirror.config.cache import CacheConfig
 from lakemirror.config.knobs import Knobs
 from lakemirror.config.problems import KeyPath
-from lakemirror.config.quantities import refuse
+from lakemirror.config.quantities import refuse_null
 from lakemirror.config.section import Section
-from lakemirror.config.sections import MirrorConfig, SourceConfig, SparkConfig, StateConfig, TableEntry
+from lakemirror.config.sections import (
+    EventsConfig,
+    MirrorConfig,
+    SourceConfig,
+    SparkConfig,
+    StateConfig,
+    TableEntry,
+)
 from lakemirror.errors import UsageError
 from lakemirror.model.table import TableRef
-
-
-def _refuse_empty(value: object) -> object:
-    if value is None:
-        raise refuse("a map", "fill it in, or remove the key")
-    return value
 
 
 def _empty_map(value: object) -> object:
@@ -34,15 +35,18 @@ def _empty_list(value: object) -> object:
 class Config(Section):
     """Made by `lakemirror.config.loader.load_config`, which also checks what no single key can tell."""
 
-    source: Annotated[SourceConfig | None, BeforeValidator(_refuse_empty)] = Field(
+    source: Annotated[SourceConfig | None, BeforeValidator(refuse_null)] = Field(
         default=None, description="Where the tables come from. A follower has none."
     )
     mirror: MirrorConfig = Field(description="Where the copy goes.")
-    state: Annotated[StateConfig | None, BeforeValidator(_refuse_empty)] = Field(
+    state: Annotated[StateConfig | None, BeforeValidator(refuse_null)] = Field(
         default=None, description="The database of runs, lag and cost."
     )
     spark: Annotated[SparkConfig, BeforeValidator(_empty_map)] = Field(
         default=SparkConfig(), description="How Spark jobs are started."
+    )
+    events: Annotated[EventsConfig, BeforeValidator(_empty_map)] = Field(
+        default=EventsConfig(), description="What starts runs early, besides schedules."
     )
     cache: Annotated[CacheConfig, BeforeValidator(_empty_map)] = Field(
         default=CacheConfig(), description="The metadata cache."

@@ -33,6 +33,13 @@ def refuse(wanted: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError("lakemirror", "want {wanted}", {"wanted": wanted, "hint": hint})
 
 
+def refuse_null(value: object) -> object:
+    """Of a map that may be left out, not left empty."""
+    if value is None:
+        raise refuse("a map", "fill it in, or remove the key")
+    return value
+
+
 def parse_duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value

@@ -21,6 +21,10 @@ from lakemirror.config.sections import CatalogConfig, SourceConfig, TableEntry
 Verdict = tuple[str, str] | None
 _SHORTEST_GRACE = {"A": timedelta(hours=24), "B": timedelta(days=7), "C": timedelta(days=7)}
 _NEEDS_URI = ("sql", "rest", "hive")
+_BLMS_NEEDS = (
+    (("warehouse",), "gs://<bucket> or bl://projects/<project>/catalogs/<catalog>"),
+    (("header.x-goog-user-project", "gcs.project-id"), "the project that requests are charged to"),
+)
 _ALMOST_CONN_ID = re.compile(r"conn(ection)?([._-]?id)?", re.IGNORECASE)
 
 
@@ -28,6 +32,7 @@ def check_rules(config: Config) -> Iterator[Finding]:
     yield from _knob_findings(config)
     yield from _entry_findings(config)
     yield from _connection_findings(config)
+    yield from _event_findings(config)
     yield from check_catalogs(config)
     if config.source is not None:
         yield from _root_findings(config.source)
@@ -182,6 +187,25 @@ def _connection_findings(config: Config) -> Iterator[Finding]:
             ids.setdefault(catalog.conn_id, path)
 
 
+def _event_findings(config: Config) -> Iterator[Finding]:
+    """Whoever reads a queue must say which, and its bucket must be one that sends to such queues."""
+    wanted = {"pubsub": ("gs://", "a bucket of GCS"), "sqs": ("s3", "a bucket of S3")}
+    places: list[tuple[KeyPath, Knobs]] = [(("defaults",), config.defaults)]
+    places += [(("tables", index), entry.overrides) for index, entry in enumerate(config.tables)]
+    for where, knobs in places:
+        kind = knobs.follow_trigger
+        if "follow_trigger" not in knobs.model_fields_set or kind not in wanted:
+            continue
+        path: KeyPath = (*where, "follow_trigger")
+        if getattr(config.events, kind) is None:
+            message = f"`{dotted(path)}: {kind}` needs `events.{kind}`"
+            yield Finding(path, message, "say there which queue it reads, or choose bucket", about=(("events", kind),))
+        scheme, bucket = wanted[kind]
+        if not config.mirror.location.startswith(scheme):
+            message = f"`{dotted(path)}: {kind}` gets no notifications of `mirror.location`, which is not {bucket}"
+            yield Finding(path, message, "choose bucket", about=(("mirror", "location"),))
+
+
 def _sides(config: Config) -> list[tuple[str, CatalogConfig]]:
     source: list[tuple[str, CatalogConfig]] = [] if config.source is None else [("source", config.source.catalog)]
     return [*source, ("mirror", config.mirror.catalog)]
@@ -198,6 +222,17 @@ def _catalog_findings(config: Config) -> Iterator[Finding]:
         if catalog.type in _NEEDS_URI and not catalog.uri and catalog.says("uri"):
             message = f"`{side}.catalog.uri` is required for type {catalog.type}"
             yield Finding((side, "catalog"), message, about=((side, "catalog", "uri"),))
+        if catalog.type == "blms":
+            yield from _blms_findings(side, catalog)
+
+
+def _blms_findings(side: str, catalog: CatalogConfig) -> Iterator[Finding]:
+    """What Google's catalog cannot be asked without."""
+    for keys, why in _BLMS_NEEDS:
+        found = {key.lower() for key, value in catalog.properties.items() if value}
+        if catalog.says(*keys) and not found & {key.lower() for key in keys}:
+            message = f"`{side}.catalog.{keys[0]}` is required for type blms: {why}"
+            yield Finding((side, "catalog"), message, about=tuple((side, "catalog", key) for key in keys))
 
 
 def _identity(catalog: CatalogConfig) -> tuple[str | None, ...] | None:

@@ -40,6 +40,12 @@ def build_schema() -> dict[str, Any]:
     for section in ("source", "state"):  # may be left out, not left empty
         described = schema["properties"][section]
         schema["properties"][section] = {**described.pop("anyOf")[0], "description": described["description"]}
+    for queue in ("pubsub", "sqs"):
+        described = parts["EventsConfig"]["properties"][queue]
+        parts["EventsConfig"]["properties"][queue] = {
+            **described.pop("anyOf")[0],
+            "description": described["description"],
+        }
     for part in (schema, *parts.values()):
         _tidy(part)
     parts.update(Bytes=BYTES_SCHEMA, Duration=DURATION_SCHEMA)

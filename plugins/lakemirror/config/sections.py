@@ -1,4 +1,4 @@
-"""The sections of the file that say where things are: source, mirror, state, spark, and the entries of `tables`."""
+"""The sections of the file that say where things are: source, mirror, state, spark, events, entries of `tables`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lakemirror.config.knobs import Knobs
-from lakemirror.config.quantities import refuse
+from lakemirror.config.quantities import Seconds, refuse, refuse_null
 from lakemirror.config.section import Section
 from lakemirror.errors import UsageError
 from lakemirror.model.table import TableRef
@@ -43,6 +43,12 @@ def _check_table_name(name: str) -> str:
         TableRef.parse(name)
     except UsageError as err:
         raise refuse("a table name, <namespace>.<table>", err.message) from err
+    return name
+
+
+def _check_short_name(name: str) -> str:
+    if "/" in name:
+        raise refuse("the short name of a subscription", "leave out projects/…/subscriptions/")
     return name
 
 
@@ -106,7 +112,7 @@ class SourceCatalogConfig(CatalogConfig):
 class MirrorCatalogConfig(CatalogConfig):
     """The catalog through which the mirror is read."""
 
-    type: MirrorCatalogType = Field(description="Kind of catalog. This version speaks sql, rest and glue.")
+    type: MirrorCatalogType = Field(description="Kind of catalog (docs/catalogs.md).")
 
 
 class RootConfig(Section):
@@ -150,6 +156,42 @@ class SparkConfig(Section):
     conn_id: Text = Field(default="spark_default", description="Airflow's connection; decides inside Airflow.")
     master: Text = Field(default="local[*]", description="The master that the CLI uses.")
     conf: dict[str, str] = Field(default={}, description="Spark settings for every job.")
+
+
+class PubsubConfig(Section):
+    """The subscription that gets the notifications of a mirror bucket in GCS."""
+
+    conn_id: Annotated[Text, AfterValidator(_check_conn_id)] = Field(
+        default="google_cloud_default", description="Airflow's connection of the google provider."
+    )
+    project_id: Text = Field(description="The project that has the subscription.")
+    subscription: Annotated[Text, AfterValidator(_check_short_name)] = Field(
+        description="Its name, without the path; nobody else may read from it."
+    )
+
+
+class SqsConfig(Section):
+    """The queue that gets the notifications of a mirror bucket in S3."""
+
+    conn_id: Annotated[Text, AfterValidator(_check_conn_id)] = Field(
+        default="aws_default", description="Airflow's connection of the amazon provider; `endpoint_url` is obeyed."
+    )
+    queue_url: Text = Field(description="Its address; nobody else may read from it.")
+    region: Text | None = Field(default=None, description="Its region; null: what the connection says.")
+
+
+class EventsConfig(Section):
+    """What watchers look at, and how often. Events are hints: schedules stay as the net below them."""
+
+    poll_seconds: Seconds = Field(
+        default=5, ge=1, le=3600, description="How long a watcher rests between two looks at all its tables."
+    )
+    pubsub: Annotated[PubsubConfig | None, BeforeValidator(refuse_null)] = Field(
+        default=None, description="For tables with `follow_trigger: pubsub`."
+    )
+    sqs: Annotated[SqsConfig | None, BeforeValidator(refuse_null)] = Field(
+        default=None, description="For tables with `follow_trigger: sqs`."
+    )
 
 
 class TableEntry(Section):

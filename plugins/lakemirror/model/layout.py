@@ -15,7 +15,7 @@ CONTROL_FOLDERS = frozenset(
 )
 INDEX_FOLDER = "_ledger/index"
 _MAX_DIGITS = 18
-_ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|marker)\.json$")
+_ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|dropped|marker)\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,33 @@ class TableLayout:
     def staged_folder(self) -> str:
         return f"{self.root}/_inprogress/"
 
+    @property
+    def current(self) -> str:
+        """Says as of when the newest version was the source's head."""
+        return f"{self.root}/_control/current.json"
+
+    @property
+    def lease(self) -> str:
+        """Of runs that publish."""
+        return f"{self.root}/_control/lease.json"
+
+    @property
+    def swap_lease(self) -> str:
+        """Of followers, where a catalog can only swap a head without comparing it."""
+        return f"{self.root}/_control/swap.json"
+
     def ready(self, version: int) -> str:
         return f"{self.ready_folder}v{version}.ready.json"
 
     def staged(self, version: int) -> str:
         return f"{self.staged_folder}v{version}.marker.json"
+
+    def demoted(self, version: int) -> str:
+        return f"{self.ready_folder}v{version}.demoted.json"
+
+    def dropped(self, version: int) -> str:
+        """Says that the mirror was dropped when this was the last ordinal in use."""
+        return f"{self.ready_folder}v{version}.dropped.json"
 
     def plan(self, plan_id: str) -> str:
         return f"{self.root}/_plan/{plan_id}"
@@ -67,7 +89,7 @@ class TableLayout:
 
 
 def ordinal(uri: str) -> tuple[int, str] | None:
-    """The version and kind (`ready`, `demoted`, `marker`) that a marker's name claims, or None for other names."""
+    """Version and kind (`ready`, `demoted`, `dropped`, `marker`) that a marker's name claims; None for other names."""
     found = _ORDINAL.search(uri)
     if found is not None and len(found.group(1)) > _MAX_DIGITS:
         raise PermanentError(

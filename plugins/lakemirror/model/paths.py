@@ -1,8 +1,8 @@
 """Where a source path goes in the mirror: the longest known prefix, cut at a `/`, or a refusal.
 
 Nothing is guessed: a path under no known root, or one that could climb out of its root or pose as a control object of
-the mirror, is an error that names the path and the roots. Relative paths are left as they are. Spellings of one place
-(`s3`, `s3a`, `s3n`; `file:///x`, `file:/x`, `/x`) are the same place.
+the mirror, is an error that names the path and the roots. So is a relative path: format versions 1 to 3 have none.
+Spellings of one place (`s3`, `s3a`, `s3n`; `file:///x`, `file:/x`, `/x`) are the same place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model.layout import CONTROL_FOLDERS
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -64,8 +64,6 @@ class PrefixMap:
 
     def find(self, path: str) -> str | None:
         """The mirror's path, or None if no root holds it."""
-        if is_relative(path):
-            return path
         place = canonical(path)
         for source, target in self.rules:
             if place == source:
@@ -88,7 +86,14 @@ class PrefixMap:
         return None
 
     def map(self, path: str) -> str:
-        """The mirror's path; fails closed for a path under an unknown root."""
+        """The mirror's path; fails closed for a path under an unknown root, or under none."""
+        if is_relative(path):
+            raise UnsupportedError(
+                "map path",
+                path or "an empty path",
+                "the path is relative (want a full URI)",
+                "format versions 1 to 3 have no relative paths: repair the table's metadata on the source",
+            )
         mapped = self.find(path)
         if mapped is None:
             roots = ", ".join(source for source, _ in self.rules)

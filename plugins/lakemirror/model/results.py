@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from lakemirror.model.group import MoveBack, Reached
 from lakemirror.model.table import TableRef
 
 Lane = Literal["none", "task", "spark"]
@@ -231,7 +232,8 @@ class MirrorResult:
 class FollowResult:
     """What the follower did: `committed` is false when the mirror was at the newest marker already.
 
-    `first_seen`: this call was the first to record the version as visible, whoever committed it.
+    `first_seen`: this call was the first to record the version as visible, whoever committed it. `warnings`: what a
+    reader of the mirror should know, also what its catalog cannot take (`unsupported_by_catalog`).
     """
 
     table: TableRef
@@ -240,6 +242,7 @@ class FollowResult:
     committed: bool
     seconds: Mapping[str, float] = field(default_factory=dict)
     first_seen: bool = False
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -249,9 +252,13 @@ class FollowResult:
             "snapshot_id": _id(self.snapshot_id),
             "committed": self.committed,
             "seconds": {"total": round(self.seconds.get("total", 0.0), 3)},
+            "warnings": list(self.warnings),
         }
 
     def report(self) -> list[str]:
+        return [*self._news(), *(f"{self.table}: warning: {one}" for one in self.warnings)]
+
+    def _news(self) -> list[str]:
         if self.version is None:
             return [f"{self.table}: nothing to do, no version is ready"]
         if not self.committed and self.first_seen:
@@ -265,10 +272,52 @@ class FollowResult:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupResult:
+    """The watermark of a group: every commit up to it, on every table of the group, is visible in the mirror."""
+
+    group: str
+    watermark: datetime | None
+    lag_s: float | None
+    slowest: str | None
+    tables: Mapping[str, Reached | None]
+    moves_back: tuple[MoveBack, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "watermark": iso(self.watermark),
+            "lag_s": None if self.lag_s is None else round(self.lag_s, 3),
+            "slowest": self.slowest,
+            "tables": {
+                name: None if one is None else {"version": one.version, "through": iso(one.through)}
+                for name, one in self.tables.items()
+            },
+            "moves_back": [
+                {"at": iso(move.at), "was": iso(move.was), "now": iso(move.now), "table": move.table}
+                for move in self.moves_back
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DropResult:
+    """`version` is what readers saw last, None if there was no table; the next one comes after `last_used`."""
+
+    table: TableRef
+    version: int | None
+    last_used: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"table": str(self.table), "ok": True, "version": self.version, "last_used": self.last_used}
+
+
+@dataclass(frozen=True, slots=True)
 class StatusResult:
     """Where a table stands. `epoch` is the source table's UUID as the newest marker has it.
 
-    `problem` is the error, as JSON, because of which something here is unknown.
+    `problem` is the error, as JSON, because of which something here is unknown. `catalog` is what the mirror's catalog
+    can do, `warnings` what a reader should know of this table on it; `latency_s` how long the version that readers
+    see took, from the source's commit until it was visible in the mirror's catalog.
     """
 
     table: TableRef
@@ -285,8 +334,11 @@ class StatusResult:
     backlog_bytes: int | None
     ready: tuple[int, ...]
     in_progress: tuple[int, ...]
+    latency_s: float | None = None
     level: str | None = None
     problem: Mapping[str, Any] | None = None
+    catalog: Mapping[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_behind(self) -> bool:
@@ -318,9 +370,12 @@ class StatusResult:
                 "state": self.mirror_state,
             },
             "lag_s": None if self.lag_s is None else round(self.lag_s, 3),
+            "latency_s": None if self.latency_s is None else round(self.latency_s, 3),
             "backlog_files": self.backlog_files,
             "backlog_bytes": self.backlog_bytes,
             "level": self.level,
             "markers": {"ready": list(self.ready), "in_progress": list(self.in_progress)},
             "problem": None if self.problem is None else dict(self.problem),
+            "catalog": None if self.catalog is None else dict(self.catalog),
+            "warnings": list(self.warnings),
         }

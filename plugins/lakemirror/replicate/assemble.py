@@ -65,7 +65,7 @@ def assemble(
     layout: TableLayout,
     progress: Callable[[int, int], None] | None = None,
 ) -> Assembled:
-    """Rewrite what is new and write the version's metadata; `assembled.json` comes last."""
+    """Rewrite what is new and write the version's metadata and index."""
     source, mirror = CountingStore(context.source), CountingStore(context.mirror)
     deletes = engine.run(RewriteDeletes(context), plan.rows("delete"), REWRITTEN_DELETES)
     fact_uris = (*deletes["fact_uri"].to_pylist(), *(segment.uri for segment in plan.of("fact")))
@@ -90,7 +90,7 @@ def assemble(
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
     index_uri, index_sha256 = index.save(mirror, layout)
     snapshot = metadata_json.snapshots(metadata).get(change.head) if change.head is not None else None
-    assembled = Assembled(
+    return Assembled(
         metadata_uri=metadata_uri,
         metadata_sha256=hashlib.sha256(document.data).hexdigest(),
         manifest_list_uri=None if snapshot is None else change.paths.map(snapshot["manifest-list"]),
@@ -112,8 +112,11 @@ def assemble(
             [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
         ),
     )
-    context.mirror.put(f"{context.plan_uri}/assembled.json", json.dumps(asdict(assembled)).encode(), Overwrite())
-    return assembled
+
+
+def save(store: ObjectStore, plan_uri: str, assembled: Assembled) -> None:
+    """For a later stage in another process; a run that goes on to publish by itself needs no such note."""
+    store.put(f"{plan_uri}/assembled.json", json.dumps(asdict(assembled)).encode(), Overwrite())
 
 
 def load(store: ObjectStore, plan_uri: str) -> Assembled:

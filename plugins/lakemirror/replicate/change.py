@@ -23,7 +23,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
@@ -31,6 +31,7 @@ _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("version", "files_at_most"), is_count),
     "from_version": or_none(is_count),
     "parent_checksum": or_none(is_text),
+    "demoted": all_of(is_count),
     "head": or_none(is_id),
     **dict.fromkeys(("retained", "referenced"), all_of(is_id)),
     **dict.fromkeys(("private", "left_out", "known_statistics"), all_of(is_text)),
@@ -67,6 +68,7 @@ class Change:
     version: int
     from_version: int | None
     parent_checksum: str | None
+    demoted: tuple[int, ...]  # ordinals that its parent does not build on, because they were demoted
     source_metadata_location: str
     source_fingerprint: str
     head: int | None
@@ -129,7 +131,7 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
 def _of(document: dict[str, Any], manifests: pa.Table) -> Change:
     document["table"] = TableRef.parse(document["table"])
     document["known_statistics"] = frozenset(document["known_statistics"])
-    for name in ("retained", "referenced", "private", "left_out"):
+    for name in ("retained", "referenced", "private", "left_out", "demoted"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])

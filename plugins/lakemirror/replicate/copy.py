@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.ledger import LEDGER, Item, LedgerWriter, ledger_folder, read_ledger, row_of
 from lakemirror.replicate.plan import ITEM
 from lakemirror.replicate.split import SplitFile
-from lakemirror.replicate.stage import Counted, StageContext
+from lakemirror.replicate.stage import Counted, LocalEngine, StageContext
 from lakemirror.storage.port import ObjectStore
 
 WORK = pa.schema(
@@ -45,6 +45,7 @@ COPIED = pa.schema(
         pa.field("files", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("skipped", pa.int64()),
+        pa.field("ledger", pa.list_(pa.string())),  # all objects of its ledger, if one try did it
         pa.field("requests", pa.string()),  # by the stores of the context
         pa.field("wire_requests", pa.string()),  # by the copier's own wires
     ]
@@ -66,15 +67,21 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class CopySegments:
-    """Rows of work → copied files and their ledger. `resumes`: an earlier try may have left files."""
+    """Rows of work → copied files and their ledger.
+
+    `resumes`: an earlier run may have left files. `is_repeated`: asked where the work is done, whether an earlier
+    attempt of this run may have.
+    """
 
     context: StageContext
     resumes: bool
+    is_repeated: Callable[[], bool] = LocalEngine.is_repeated
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [row for batch in batches for row in batch.to_pylist()]
         if rows:
-            yield run_loop(self._run(rows))
+            here = replace(self, resumes=self.resumes or self.is_repeated())
+            yield run_loop(here._run(rows))
 
     async def _run(self, rows: list[Item]) -> pa.RecordBatch:
         works: list[_Work] = []
@@ -167,6 +174,7 @@ class CopySegments:
                     "files": work.files,
                     "bytes": work.bytes,
                     "skipped": work.skipped,
+                    "ledger": None if self.resumes else work.ledger.written,
                     "requests": work.stores.requests,
                     "wire_requests": json.dumps(counts),
                 }

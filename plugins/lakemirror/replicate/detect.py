@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lakemirror import bridge
+from lakemirror.bridge import Newest, Ordinals
 from lakemirror.catalogs.ports import SourceCatalog
 from lakemirror.errors import LostRaceError, PermanentError, SourceVanishedError, UsageError
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.layout import TableLayout
-from lakemirror.model.marker import Marker
+from lakemirror.model.marker import Marker, named
 from lakemirror.model.paths import PrefixMap, canonical, is_below
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import index as indexes
@@ -63,13 +64,20 @@ class Unchanged:
 
     newest: Marker | None
     reason: str
+    is_current: bool = True  # the newest version is all that the source has
 
 
 def detect(
     table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, target_snapshot_id: int | None = None
 ) -> Change | Unchanged:
-    """The step from the newest ready marker to the source's head (or to `target_snapshot_id`)."""
-    return _step_to(table, layout, sides, policy, sides.catalog.head(table), target_snapshot_id)
+    """The step from the newest ready marker to the source's head (or to `target_snapshot_id`).
+
+    The source is asked after the markers: its head is then at least as new as what they show. A run that slept between
+    the two would otherwise take what others published meanwhile for its parent, and bring the mirror back to what the
+    source was before.
+    """
+    chain = _read_chain(sides, layout)
+    return _step_to(table, layout, sides, policy, chain, sides.catalog.head(table), target_snapshot_id)
 
 
 def detect_again(table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, source_name: str) -> Change:
@@ -79,10 +87,23 @@ def detect_again(table: TableRef, layout: TableLayout, sides: Sides, policy: Pol
     moved on meanwhile there is no such change any more.
     """
     location, target_snapshot_id = _parse_source_name(source_name)
-    found = _step_to(table, layout, sides, policy, location, target_snapshot_id)
+    found = _step_to(table, layout, sides, policy, _read_chain(sides, layout), location, target_snapshot_id)
     if isinstance(found, Unchanged):
         raise LostRaceError("plan", str(table), f"another run was faster: {found.reason}", "run again: it plans anew")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Where the mirror stands: its newest version, and which ordinals were used, dropped or demoted."""
+
+    found: Newest | None
+    ordinals: Ordinals
+
+
+def _read_chain(sides: Sides, layout: TableLayout) -> _Chain:
+    ordinals = bridge.published(sides.mirror, layout)
+    return _Chain(bridge.read_newest(sides.mirror, layout, ordinals), ordinals)
 
 
 def _step_to(
@@ -90,15 +111,17 @@ def _step_to(
     layout: TableLayout,
     sides: Sides,
     policy: Policy,
+    chain: _Chain,
     location: str | None,
     target_snapshot_id: int | None,
 ) -> Change | Unchanged:
-    ordinals = bridge.published(sides.mirror, layout)
-    newest = None if ordinals.newest is None else bridge.read_ready(sides.mirror, layout, ordinals.newest)
+    newest = None if chain.found is None else chain.found.marker
     if location is None:
+        if newest is None and chain.ordinals.dropped:
+            return Unchanged(None, "the source table was dropped, and its mirror too")
         if newest is None:
             raise PermanentError("detect", str(table), "the source catalog has no such table", "check its name")
-        return Unchanged(newest, "the source table was dropped; the mirror stays as it is")
+        return Unchanged(newest, "the source table was dropped; the mirror stays as it is", is_current=False)
     if newest is not None and newest.source_metadata_location == _source_name(location, target_snapshot_id):
         return Unchanged(newest, "the source has not changed")
     metadata = read_metadata(sides.source, location)
@@ -107,18 +130,20 @@ def _step_to(
     fingerprint = _fingerprint(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
         return Unchanged(newest, "nothing that a reader could see has changed on the source")
-    if newest is not None:
+    if chain.found is not None and newest is not None:
+        bridge.refuse_late(sides.mirror, layout, chain.found)
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
     index = indexes.load(sides.mirror, newest.index_uri, newest.index_sha256) if newest and same_epoch else None
     known, left_out = _known(index, metadata["location"], layout, sides)
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = _source_name(location, target_snapshot_id)
-    version = ordinals.last_used + 1
+    version = chain.ordinals.last_used + 1
     step = Step(table, metadata, head, known, paths)
     retained = retain(
         str(table),
         metadata,
+        version,
         known.mirrored,
         step.referenced(),
         policy.history,
@@ -136,6 +161,7 @@ def _step_to(
         version=version,
         from_version=newest.version if newest else None,
         parent_checksum=newest.checksum if newest else None,
+        demoted=named(chain.ordinals.gone),
         source_metadata_location=name,
         source_fingerprint=fingerprint,
         head=head,

@@ -11,19 +11,25 @@ from datetime import datetime
 from lakemirror import bridge
 from lakemirror.formats.iceberg.metadata_json import at
 from lakemirror.model.layout import TableLayout
-from lakemirror.model.marker import Marker
+from lakemirror.model.marker import HEAD, Marker
 from lakemirror.replicate import assemble as assembling
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.assemble import Assembled
 from lakemirror.replicate.change import Change
+from lakemirror.replicate.fence import Held, NoFence
+from lakemirror.replicate.ledger import Ledgers
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, Progress, Report, StageContext
 from lakemirror.replicate.verify import Sampling, verify_l0
 
+NO_FENCE = NoFence()
 
-def plan_diff(change: Change, context: StageContext, engine: Engine, progress: Progress | None = None) -> Plan:
-    """The plan that an earlier try completed, or a new one."""
-    known = planning.load(context.mirror, context.plan_uri)
+
+def plan_diff(
+    change: Change, context: StageContext, engine: Engine, progress: Progress | None = None, *, is_first: bool = False
+) -> Plan:
+    """The plan that an earlier try completed, or a new one; the first try need not look."""
+    known = None if is_first else planning.load(context.mirror, context.plan_uri)
     return known or planning.make(change, context, engine, _rows(progress, "plan", change.rows("added").num_rows))
 
 
@@ -49,15 +55,22 @@ def publish(
     *,
     now: datetime,
     producer: str,
+    held: Held = NO_FENCE,
+    ledgers: Ledgers | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Marker:
     """Stage the marker, verify, and put the ready marker: from then on the version is the mirror's newest."""
+    held.confirm()
     marker = marker_of(change, plan, assembled)
-    data = bridge.stage(context.mirror, layout, marker, marker.to_bytes(created_at=now, producer=producer))
+    data = marker.to_bytes(created_at=now, producer=producer, fence_token=held.token)
+    data = bridge.stage(context.mirror, layout, marker, data, held.token)
     on_stage("verify")
-    verify_l0(context.mirror, change, plan, assembled, context.ledger_uri, sampling)
+    verify_l0(context.mirror, change, plan, assembled, context.ledger_uri, sampling, ledgers)
     on_stage("publish")
-    bridge.publish(context.mirror, layout, marker, data)
+    held.confirm()
+    bridge.take_back_between(context.mirror, layout, marker.parent, marker.version)
+    is_new = bridge.publish(context.mirror, layout, marker, data)
+    bridge.refuse_demoted(context.mirror, layout, marker, data, is_new=is_new)
     return marker
 
 
@@ -66,7 +79,7 @@ def marker_of(change: Change, plan: Plan, assembled: Assembled) -> Marker:
         table=str(change.table),
         version=change.version,
         epoch=change.epoch,
-        kind="head",
+        kind=HEAD,
         parent=change.from_version,
         parent_checksum=change.parent_checksum,
         metadata_uri=assembled.metadata_uri,
@@ -83,6 +96,7 @@ def marker_of(change: Change, plan: Plan, assembled: Assembled) -> Marker:
         source_committed_at=at(assembled.committed_at_ms),
         files=plan.files,
         size_bytes=plan.bytes,
+        demoted=change.demoted,
     )
 
 

@@ -23,6 +23,7 @@ from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
 from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.probe_keys import ODD
 
 ENTRY = pa.schema(
     [
@@ -68,6 +69,7 @@ SEGMENT = pa.schema(
         pa.field("role", pa.string()),  # copy, split: as it is · delete: rewrite · fact: known position deletes
         pa.field("files", pa.int64()),
         pa.field("bytes", pa.int64()),
+        pa.field("odd", pa.string()),
     ]
 )
 _FIELDS: dict[str, control.Check] = {
@@ -80,7 +82,9 @@ _SEGMENT_FIELDS: dict[str, control.Check] = {
     "role": lambda role: role in ("copy", "split", "delete", "fact"),
     "files": control.is_count,
     "bytes": control.is_count,
+    "odd": control.is_text,
 }
+_ODD = frozenset(ODD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class Segment:
     role: str
     files: int
     bytes: int
+    odd: str
+    """Of the characters that some stores do not keep, those that are in its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,5 +280,6 @@ class PackSegments:
 
     def _segment(self, role: str, items: pa.Table, weight: int) -> pa.RecordBatch:
         uri = segments.write(self.context.mirror, self.context.plan_uri, role, items)
-        row = {"uri": uri, "role": role, "files": items.num_rows, "bytes": weight}
+        odd = "".join(sorted(_ODD.intersection("".join(items["target"].to_pylist()))))
+        row = {"uri": uri, "role": role, "files": items.num_rows, "bytes": weight, "odd": odd}
         return pa.RecordBatch.from_pylist([row], SEGMENT)

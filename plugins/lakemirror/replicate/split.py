@@ -25,18 +25,20 @@ from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.replicate import control
 from lakemirror.replicate.ledger import LedgerWriter, read_ledger
 from lakemirror.storage.port import ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
-from lakemirror.storage.wire import Part
+from lakemirror.storage.wire import Part, Stored
 
 PARTS = pa.schema(
     [
-        pa.field("upload", pa.string()),
-        pa.field("number", pa.int64()),
-        pa.field("size", pa.int64()),
-        pa.field("crc32c", pa.int64()),
-        pa.field("tag", pa.string()),
+        pa.field("upload", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.int64(), nullable=False),
+        pa.field("tag", pa.string(), nullable=False),
+        pa.field("crc32", pa.int64()),
     ]
 )
 FLUSH_PARTS = 16
+"""So many are written down together: what a killed task may have to send again, besides those under way."""
 _RECORD: dict[str, control.Check] = {
     "upload": control.is_text,
     "source": control.is_text,
@@ -45,6 +47,7 @@ _RECORD: dict[str, control.Check] = {
     "part_bytes": control.is_count,
     "e_tag": control.or_none(control.is_text),
     "crc32c": control.or_none(control.is_count),
+    "crc32": control.or_none(control.is_count),
 }
 
 
@@ -59,6 +62,11 @@ class Begun:
     part_bytes: int
     e_tag: str | None
     crc32c: int | None
+    crc32: int | None
+
+    @property
+    def seen(self) -> Stored:
+        return Stored(self.size, self.crc32c, self.e_tag, self.crc32)
 
 
 class SplitFile:
@@ -67,7 +75,7 @@ class SplitFile:
     def __init__(self, copier: Copier, store: ObjectStore, folder: str, item: CopyItem, part_bytes: int) -> None:
         self._copier, self._store = copier, store
         self._folder, self._item, self._part_bytes = folder, item, part_bytes
-        self._record_uri = f"{folder}/upload.json"
+        self._record_uri = _record_uri(folder)
 
     async def copy_range(self, chosen: Range, tell: Callable[[int], None], *, looks_first: bool) -> int:
         """Send the parts of a range that are not there yet; the bytes that were sent."""
@@ -80,20 +88,17 @@ class SplitFile:
         todo = [plan for plan in plans if plan.number not in done]
         tell(sum(plan.length for plan in plans if plan.number in done))
         ledger = LedgerWriter(self._store, f"{self._folder}/parts", PARTS, FLUSH_PARTS, "range")
-        sent: list[Part] = []
 
-        def on_part(part: Part) -> None:
-            sent.append(part)
+        async def on_part(part: Part) -> None:
             tell(part.size_bytes)
+            await ledger.add(_row(begun.upload, part))
 
         try:
-            await copier.send(item, begun.upload, begun.e_tag, todo, on_part)
+            sent = await copier.send(item, begun.upload, begun.seen, todo, on_part)
         except ObjectNotFound as err:
             await self._forget(begun)
             raise upload_gone(item) from err
         finally:
-            for part in sent:
-                await ledger.add(_row(begun.upload, part))
             await ledger.flush()
         return sum(part.size_bytes for part in sent)
 
@@ -114,8 +119,9 @@ class SplitFile:
             text = f"parts are missing (want {len(want)}, got {len(parts)})"
             raise TransientError("copy", item.target, text, "run again: it sends the rest")
         try:
-            return await copier.finish(item, begun.upload, [parts[number] for number in want], begun.crc32c)
-        except UploadGoneError:
+            return await copier.finish(item, begun.upload, [parts[number] for number in want], begun.seen)
+        except UploadGoneError as err:  # or some of its parts are not those that were written down
+            await copier.abort_after(err, item, begun.upload)
             await self._forget(begun)  # or every later run would find all parts sent, and fail here again
             raise
         except MisreadError as err:
@@ -146,7 +152,8 @@ class SplitFile:
         item = self._item
         seen = await self._copier.source.look(item, self._copier.patience(item))
         upload = await self._copier.begin(item)
-        begun = Begun(upload, item.source, item.target, item.size_bytes, self._part_bytes, seen.e_tag, seen.crc32c)
+        whole = (item.source, item.target, item.size_bytes, self._part_bytes)
+        begun = Begun(upload, *whole, seen.e_tag, seen.crc32c, seen.crc32)
         try:
             await asyncio.to_thread(self._write, begun, e_tag)
         except (LakemirrorError, asyncio.CancelledError) as err:
@@ -176,11 +183,7 @@ class SplitFile:
             raise control.altered(self._record_uri, f"it is of {begun.target}")
 
     def _read(self) -> tuple[Begun, str | None] | None:
-        try:
-            blob = self._store.get(self._record_uri, max_bytes=control.MAX_BYTES)
-        except ObjectNotFound:
-            return None
-        return Begun(**control.parse(blob.data, self._record_uri, _RECORD)), blob.info.e_tag
+        return _read(self._store, self._record_uri)
 
     def _write(self, begun: Begun, replaced: str | None) -> None:
         condition = Create() if replaced is None else IfMatch(replaced)
@@ -189,10 +192,28 @@ class SplitFile:
     def _parts(self, begun: Begun) -> dict[int, Part]:
         rows = read_ledger(self._store, f"{self._folder}/parts", PARTS)
         return {
-            row["number"]: Part(row["number"], row["size"], row["crc32c"], row["tag"])
+            row["number"]: Part(row["number"], row["size"], row["crc32c"], row["tag"], row["crc32"])
             for row in rows
             if row["upload"] == begun.upload
         }
+
+
+def upload_written_down(store: ObjectStore, folder: str) -> str:
+    """The upload that the next range of this file goes on with; empty: none."""
+    record = _read(store, _record_uri(folder))
+    return "" if record is None else record[0].upload
+
+
+def _record_uri(folder: str) -> str:
+    return f"{folder}/upload.json"
+
+
+def _read(store: ObjectStore, uri: str) -> tuple[Begun, str | None] | None:
+    try:
+        blob = store.get(uri, max_bytes=control.MAX_BYTES)
+    except ObjectNotFound:
+        return None
+    return Begun(**control.parse(blob.data, uri, _RECORD)), blob.info.e_tag
 
 
 def _row(upload: str, part: Part) -> dict[str, object]:
@@ -202,4 +223,5 @@ def _row(upload: str, part: Part) -> dict[str, object]:
         "size": part.size_bytes,
         "crc32c": part.crc32c,
         "tag": part.tag,
+        "crc32": part.crc32,
     }

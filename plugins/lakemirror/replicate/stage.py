@@ -53,6 +53,10 @@ class Engine(Protocol):
     def driver(self) -> tuple[str, str] | None:
         """Where this process may listen for workers, and the name by which they call it; None: they are in it."""
 
+    @staticmethod
+    def is_repeated() -> bool:
+        """Asked by a task where it works: another attempt at it was begun before, and may have left something."""
+
     def narrow(self, most: int) -> tuple[Engine, int]:
         """An engine that never works in more processes at once than the number beside it, which is `most` or less."""
 
@@ -80,6 +84,10 @@ class LocalEngine:
 
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads
+
+    @staticmethod
+    def is_repeated() -> bool:
+        return False  # who fails here fails the run
 
     def narrow(self, most: int) -> tuple[Engine, int]:
         return self, 1

@@ -6,6 +6,7 @@ For workers elsewhere a hub beside this process keeps the rates of all of them t
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,10 +20,13 @@ from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import opened
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
 from lakemirror.replicate.copy import COPIED, WORK, CopySegments, ranges_folder, read_items, work_of
+from lakemirror.replicate.ledger import Ledgers
+from lakemirror.replicate.leftovers import Leftovers, abort_leftovers
 from lakemirror.replicate.plan import Plan, Segment
 from lakemirror.replicate.progress import FilesTold
-from lakemirror.replicate.split import SplitFile
+from lakemirror.replicate.split import SplitFile, upload_written_down
 from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, requests_of, sum_requests
+from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
 Spread = Callable[[CopySegments, pa.Table], pa.Table]
@@ -33,35 +37,50 @@ class Copied:
     files: int
     bytes: int
     skipped: int
+    ledgers: Ledgers
+    """Of segments that one try copied whole."""
     requests: Requests
     wire_requests: Requests
     """Those of the wires alone, which nobody else counts."""
 
 
 def copy_objects(
-    plan: Plan, context: StageContext, engine: Engine, started_uri: str, progress: Progress | None = None
+    plan: Plan,
+    context: StageContext,
+    engine: Engine,
+    started_uri: str,
+    progress: Progress | None = None,
+    leftovers: Leftovers | None = None,
 ) -> Copied:
     """Copy what the plan names and the ledger does not have yet.
 
     `started_uri` tells whether an earlier try at this version may have left files that no ledger tells of; then each
-    key is looked at before it is written. A first try writes without looking.
+    key is looked at before it is written, and `leftovers` are aborted. A first try writes without looking.
     """
     planned = (*plan.of("copy"), *plan.of("split"))
+    _check_keys(plan, context)
     resumes = bool(planned) and not _is_first(context.mirror, started_uri)
     told = FilesTold(progress, sum(part.files for part in planned), sum(part.bytes for part in planned))
     work, finishing = _work(plan, context)
+    sweeping = sum_requests([])
+    if resumes and leftovers is not None:
+        folders = [ranges_folder(context.ledger_uri, segment.uri) for segment in plan.of("split")]
+        kept = {upload_written_down(context.mirror, folder) for folder in folders}
+        sweeping = abort_leftovers(leftovers, kept, context)
     try:
         with _shared(context, engine, told, work.num_rows) as (shared, spread):
-            rows = [spread(CopySegments(shared, resumes), work), spread(CopySegments(shared, resumes), finishing)]
+            stage = CopySegments(shared, resumes, engine.is_repeated)
+            rows = [spread(stage, work), spread(stage, finishing)]
     except (PermanentError, SourceVanishedError) as err:
         _abort_uploads(err, plan, context)
         raise
     done = pa.concat_tables(rows)
-    on_wires = requests_of(done, "wire_requests")
+    on_wires = sum_requests([requests_of(done, "wire_requests"), sweeping])
     copied = Copied(
         sum(done["files"].to_pylist()),
         sum(done["bytes"].to_pylist()),
         sum(done["skipped"].to_pylist()),
+        {uri: parts for uri, parts in zip(done["uri"].to_pylist(), done["ledger"].to_pylist(), strict=True) if parts},
         sum_requests([requests_of(done), on_wires]),
         on_wires,
     )
@@ -73,18 +92,38 @@ def copy_objects(
     return copied
 
 
+def _check_keys(plan: Plan, context: StageContext) -> None:
+    """PermanentError for a key that the mirror's store would not keep as it is, before anything is copied."""
+    spoiled = context.copying.mirror().capabilities(context.ledger_uri).spoiled
+    for segment in plan.segments:
+        if segment.role == "fact" or not set(spoiled).intersection(segment.odd):
+            continue
+        for item in read_items(context.mirror, segment.uri, context.paths):
+            if found := set(spoiled).intersection(check_key(item["target"]).key):
+                why = f"the mirror's store cannot hold this key: it does not keep {min(found)!r}"
+                raise PermanentError(
+                    "copy", item["target"], why, "rename the file, or move the mirror to another store"
+                )
+
+
 def _work(plan: Plan, context: StageContext) -> tuple[pa.Table, pa.Table]:
-    """What can be done at once, the large first, and what comes after it."""
+    """What can be done at once, the large first, and what comes after it.
+
+    A large file that its store copies by itself is one request, and no work to be shared.
+    """
     rows, finishing = [], []
-    settings, mirror = context.copying.settings, context.copying.mirror()
-    for segment in plan.of("split"):
-        powers = mirror.capabilities(context.ledger_uri)
-        wanted = max(settings.part_bytes, powers.min_part_bytes)
+    copying, settings = context.copying, context.copying.settings
+    shared, whole = plan.of("split"), plan.of("copy")
+    powers = copying.mirror().capabilities(context.ledger_uri)
+    if copying.is_one_store and powers.copies_within:
+        shared, whole = (), (*shared, *whole)
+    wanted = max(settings.part_bytes, powers.min_part_bytes)
+    for segment in shared:
         part_bytes = bins.part_bytes_for(segment.bytes, wanted, settings.held_bytes, segment.uri, powers.max_parts)
         for chosen in bins.ranges_of(segment.bytes, part_bytes, context.split_bytes):
             rows.append(work_of(segment, "range", part_bytes, chosen))
         finishing.append(work_of(segment, "finish", part_bytes))
-    rows += [work_of(segment, "files", settings.part_bytes) for segment in plan.of("copy")]
+    rows += [work_of(segment, "files", settings.part_bytes) for segment in whole]
     return pa.Table.from_pylist(rows, WORK), pa.Table.from_pylist(finishing, WORK)
 
 
@@ -113,28 +152,34 @@ def _shared(
 
 
 def _abort_uploads(err: LakemirrorError, plan: Plan, context: StageContext) -> None:
-    """This plan will not go on: what its large files have left is dropped. A failure of that is told with the error."""
+    """Drop the upload of the large file that failed, or of all if this plan will not go on: a source file is gone.
+
+    After another stop the same plan goes on, with the parts that were sent. A failure here is told with the error.
+    """
     split = plan.of("split")
     if not split:
         return
     try:
-        run_loop(_abort_all(split, context))
+        run_loop(_abort_all(split, context, None if isinstance(err, SourceVanishedError) else err.subject))
     except LakemirrorError as late:
         err.add_note(f"an upload could not be aborted ({late})")
 
 
-async def _abort_all(split: tuple[Segment, ...], context: StageContext) -> None:
+async def _abort_all(split: tuple[Segment, ...], context: StageContext, only: str | None) -> None:
     async with opened(context.copying, "abort") as made:
         for segment in split:
             (found,) = read_items(context.mirror, segment.uri, context.paths)
             item = CopyItem(found["source"], found["target"], found["size"])
-            folder = ranges_folder(context.ledger_uri, segment.uri)
-            await SplitFile(made.copier, context.mirror, folder, item, context.copying.settings.part_bytes).abort()
+            if only in (None, item.source, item.target):
+                folder = ranges_folder(context.ledger_uri, segment.uri)
+                part_bytes = context.copying.settings.part_bytes
+                await SplitFile(made.copier, context.mirror, folder, item, part_bytes).abort()
 
 
 def _is_first(store: ObjectStore, started_uri: str) -> bool:
+    """Whoever sets the mark is; each run's is another one, so that a retry does not take an older run's for its own."""
     try:
-        store.put(started_uri, b"", Create())
+        store.put(started_uri, secrets.token_hex(16).encode(), Create())
     except ConditionFailed:
         return False
     return True

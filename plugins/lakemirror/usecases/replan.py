@@ -15,10 +15,12 @@ from lakemirror.errors import SourceVanishedError
 from lakemirror.model.results import MirrorResult, PlanResult, StageResult
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import Unchanged, snapshot_asked_for
+from lakemirror.usecases import pinning
 
 if TYPE_CHECKING:
     from lakemirror.replicate.stage import Engine
     from lakemirror.usecases.mirror import MirrorRun
+    from lakemirror.usecases.stages import StagedRun
 
 Step = Callable[[str, "Engine"], StageResult]
 log = logging.getLogger(__name__)
@@ -26,22 +28,28 @@ log = logging.getLogger(__name__)
 
 def mirror(run: MirrorRun, found: Change, engine: Engine | None, *, full_verify: bool) -> MirrorResult:
     """All stages here. A plan made anew keeps the lane: what is under way does not start a JVM midway."""
-    for left in range(run.knobs.max_replans, -1, -1):
-        try:
-            return run.run(found, engine, full_verify=full_verify)
-        except SourceVanishedError as err:
-            anew = run.detect(snapshot_asked_for(found.source_metadata_location))
-            if isinstance(anew, Unchanged):
-                return run.unchanged(anew)
-            _check(run, err, found.plan_id, anew, left)
-            found = anew
+    with run.lease.whole_run(found.plan_id):
+        for left in range(run.knobs.max_replans, -1, -1):
+            try:
+                pinned = pinning.pinned(run, found)
+                if isinstance(pinned, Unchanged):
+                    return run.unchanged(pinned)
+                found = pinned
+                return run.run(found, engine, full_verify=full_verify)
+            except SourceVanishedError as err:
+                anew = run.detect(snapshot_asked_for(found.source_metadata_location))
+                if isinstance(anew, Unchanged):
+                    return run.unchanged(anew)
+                _check(run, err, found.plan_id, anew, left)
+                found = anew
     raise AssertionError("the last round returns or raises")
 
 
-def plan(run: MirrorRun, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
+def plan(run: StagedRun, plan_uri: str, source_name: str, engine: Engine) -> PlanResult:
     """The plan of this state of the source, or of its head where this one can no longer be read."""
     for left in range(run.knobs.max_replans, -1, -1):
         try:
+            plan_uri, source_name = run.pinned_plan(plan_uri, source_name)
             return run.plan_once(plan_uri, source_name, engine)
         except SourceVanishedError as err:
             anew = run.detect(snapshot_asked_for(source_name))
@@ -52,7 +60,7 @@ def plan(run: MirrorRun, plan_uri: str, source_name: str, engine: Engine) -> Pla
     raise AssertionError("the last round returns or raises")
 
 
-def stage(run: MirrorRun, plan_uri: str, engine: Engine, steps: tuple[Step, ...]) -> StageResult:
+def stage(run: StagedRun, plan_uri: str, engine: Engine, steps: tuple[Step, ...]) -> StageResult:
     """The last of `steps`, for a plan on which the others are done; all of them, for a plan made anew."""
     todo = steps[-1:]
     for left in range(run.knobs.max_replans, -1, -1):
@@ -76,3 +84,4 @@ def _check(run: MirrorRun, err: SourceVanishedError, plan_id: str, anew: Change,
         err.add_note(f"gave up after {run.knobs.max_replans} new plans (max_replans)")
         raise err
     log.warning("%s: %s; planning anew at snapshot %s", run.table, err, anew.head)
+    run.lease.go_on(anew.plan_id)

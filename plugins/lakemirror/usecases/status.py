@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lakemirror import bridge
+from lakemirror.catalogs.left_out import warnings_of
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
-from lakemirror.follow.follower import head_of
+from lakemirror.follow.follower import Head, head_of
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.marker import Marker
@@ -47,12 +48,14 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
     ordinals = bridge.published(store, layout)
     newest = None if ordinals.newest is None else bridge.read_ready(store, layout, ordinals.newest)
     head = head_of(ports.mirror_catalog, store, layout, table)
+    abilities = ports.mirror_catalog.abilities()
     mirror_state: MirrorState = "missing" if head is None else "foreign" if head.version is None else "ok"
     version = None if head is None else head.version
     source = _look(table, ports) if ports.has_source else None
     facts = None if source is None else source.facts
-    shown = bridge.read_ready(store, layout, version) if version is not None else None
+    shown = bridge.read_published(store, layout, version) if version is not None else None
     plan, problem = _backlog(table, source, newest, backlog)
+    visible_at = look_up_visible(ports.state, table, version)
     is_newest_current = plan is not None and plan.lane == "none"
     return StatusResult(
         table=table,
@@ -63,14 +66,23 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
         mirror_state=mirror_state,
         mirror_version=version,
         mirror_snapshot_id=None if head is None else head.snapshot_id,
-        visible_at=look_up_visible(ports.state, table, version),
+        visible_at=visible_at,
         lag_s=_lag(source, newest, shown, now, is_newest_current=is_newest_current),
+        latency_s=_latency(shown, visible_at),
         backlog_files=None if plan is None else plan.files,
         backlog_bytes=None if plan is None else plan.bytes,
         ready=ordinals.ready,
         in_progress=tuple(one for one in bridge.staged(store, layout) if one not in ordinals.ready),
         problem=None if problem is None else problem.as_json(),
+        catalog=abilities.as_json(),
+        warnings=() if head is None else (*_foreign(head), *warnings_of(abilities, head.metadata)),
     )
+
+
+def _foreign(head: Head) -> tuple[str, ...]:
+    if head.version is not None:
+        return ()
+    return (f"foreign commit: {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",)
 
 
 def _look(table: TableRef, ports: Ports) -> _Source:
@@ -123,6 +135,13 @@ def _lag(
     is_same_table = shown is not None and shown.epoch == facts.epoch
     later = [at for at in facts.commits if shown is None or not is_same_table or at > shown.source_committed_at]
     return max(0.001, (now - min(later, default=facts.committed_at)).total_seconds())
+
+
+def _latency(shown: Marker | None, visible_at: datetime | None) -> float | None:
+    """Of a version whose visibility is on record; clocks of two machines may differ, time does not run backwards."""
+    if shown is None or visible_at is None:
+        return None
+    return max(0.0, (visible_at - shown.source_committed_at).total_seconds())
 
 
 def _backlog(

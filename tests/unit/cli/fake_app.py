@@ -12,7 +12,7 @@ from lakemirror.cli.commands import LoadApp
 from lakemirror.cli.interrupts import CtrlC
 from lakemirror.cli.main import run
 from lakemirror.errors import UsageError
-from lakemirror.model.results import FollowResult, MirrorResult, PlanResult, Rewritten, StatusResult
+from lakemirror.model.results import FollowResult, GroupResult, MirrorResult, PlanResult, Rewritten, StatusResult
 from lakemirror.model.table import TableRef
 
 ORDERS = TableRef.parse("sales.orders")
@@ -55,6 +55,7 @@ def status_result(table: TableRef, **changes: Any) -> StatusResult:
         "mirror_snapshot_id": 8830,
         "visible_at": COMMITTED_AT,
         "lag_s": 0.0,
+        "latency_s": 12.5,
         "backlog_files": 0,
         "backlog_bytes": 0,
         "ready": (7, 8),
@@ -71,6 +72,7 @@ class FakeApp:
     known: Sequence[TableRef] = (ORDERS, ITEMS)
     refused: Sequence[str] = ()
     listing: BaseException | None = None
+    groups: Mapping[str, GroupResult] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     is_closed: bool = False
 
@@ -99,6 +101,14 @@ class FakeApp:
 
     def status(self, table: TableRef) -> StatusResult:
         return cast(StatusResult, self._play("status", table, status_result(table)))
+
+    def group_names(self) -> tuple[str, ...]:
+        return tuple(self.groups)
+
+    def group(self, name: str) -> GroupResult:
+        if name not in self.groups:
+            raise UsageError("find group", name, "no table belongs to it", "see `group:`")
+        return self.groups[name]
 
     def __enter__(self) -> FakeApp:
         return self

@@ -63,6 +63,7 @@ def follow_json(table: str) -> dict[str, Any]:
         "snapshot_id": "8830",
         "committed": True,
         "seconds": {"total": 0.25},
+        "warnings": [],
     }
 
 
@@ -161,11 +162,14 @@ def test_status() -> None:
         "source": {"snapshot_id": "8830", "committed_at": "2026-01-02T03:04:05.678Z", "state": "ok"},
         "mirror": {"version": 8, "snapshot_id": "8830", "visible_at": "2026-01-02T03:04:05.678Z", "state": "ok"},
         "lag_s": 0.0,
+        "latency_s": 12.5,
         "backlog_files": 0,
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [7, 8], "in_progress": []},
         "problem": None,
+        "catalog": None,
+        "warnings": [],
     }
 
 
@@ -358,7 +362,7 @@ BAD_LINES = [
     "verify sales.orders --level l0",
     "reconcile",
     "gc status",
-    "drop-mirror sales.orders --yes",
+    "drop-mirror sales.orders",
     "cache stats",
 ]
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.cli.outcome import Answer, Outcome
 from lakemirror.cli.text import write_answer
 from lakemirror.errors import PermanentError, TransientError
-from tests.unit.cli.fake_app import ORDERS, FakeApp, follow_result, mirror_result, run_cli, status_result
+from tests.unit.cli.fake_app import ITEMS, ORDERS, FakeApp, follow_result, mirror_result, run_cli, status_result
 
 
 class Terminal(io.StringIO):
@@ -53,6 +54,7 @@ def test_status_shows_what_does_not_exist_yet_as_a_dash() -> None:
         mirror_state="missing",
         mirror_version=None,
         lag_s=None,
+        latency_s=None,
         backlog_files=None,
         ready=(),
         in_progress=(3, 4),
@@ -60,9 +62,9 @@ def test_status_shows_what_does_not_exist_yet_as_a_dash() -> None:
     ran = run_cli("status", FakeApp({("status", "sales.orders"): nothing}))
     assert ran.code == 3
     assert ran.out.splitlines() == [
-        "table         source  snapshot  mirror   version  lag s  backlog       ready  in progress",
-        "sales.items   ok          8830  ok            v8    0.0  0 files, 0 B  v8     -",
-        "sales.orders  -              -  missing        -      -  -             -      3, 4",
+        "table         source  snapshot  mirror   version  lag s  took s  backlog       ready  in progress",
+        "sales.items   ok          8830  ok            v8    0.0    12.5  0 files, 0 B  v8     -",
+        "sales.orders  -              -  missing        -      -       -  -             -      3, 4",
     ]
 
 
@@ -81,6 +83,21 @@ def test_a_problem_of_a_status_is_told_under_the_table() -> None:
     assert ran.code == 3
     assert ran.out.splitlines()[3:] == [
         "sales.orders: problem: read metadata s3://lake/v7.metadata.json: not readable; the file is damaged"
+    ]
+
+
+def test_what_the_catalog_can_do_is_told_once() -> None:
+    can = CatalogAbilities("blms", "updates", has_namespace_levels=False, has_whole_swap=None, formats=(2, 3))
+    can = replace(can, preview_formats=(3,), max_metadata_bytes=1_000_000)
+    told = {"catalog": can.as_json(), "warnings": can.warnings({"format-version": 3})}
+    asked = [status_result(table, **told) for table in (ITEMS, ORDERS)]
+    app = FakeApp({("status", str(one.table)): one for one in asked})
+    assert run_cli("status", app).out.splitlines()[3:] == [
+        "sales.items: warning: format version 3 is a preview on catalogs of type blms",
+        "sales.orders: warning: format version 3 is a preview on catalogs of type blms",
+        "mirror catalog: blms: commits by requirements and updates; whole swap not told, register yes, drop yes, "
+        "nested namespaces no, multi-table commit no, idempotency keys no; formats v2, v3 (preview); "
+        "metadata up to 1000000 bytes",
     ]
 
 

@@ -15,7 +15,7 @@ from lakemirror.config.knobs import knob_names
 from lakemirror.config.loader import check_config, load_config
 from lakemirror.config.schema import build_schema
 from lakemirror.model.table import TableRef
-from scripts.generate_config_docs import DOCS, SCHEMA, main
+from scripts.generate_config_docs import DOCS, MARKER_SCHEMA, SCHEMA, main
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "include/config/lakemirror.yaml"
@@ -33,7 +33,7 @@ def test_documentation_and_schema_are_up_to_date(capsys: pytest.CaptureFixture[s
 
 def test_what_is_stale_is_named_and_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"{DOCS}: written\n{SCHEMA}: written\n"
+    assert capsys.readouterr().out == f"{DOCS}: written\n{SCHEMA}: written\n{MARKER_SCHEMA}: written\n"
     assert main(["--root", str(tmp_path), "--check"]) == 0
     assert capsys.readouterr().out == ""
     (tmp_path / DOCS).write_text("old")

@@ -15,6 +15,7 @@ DEFAULTS = {
     "schedule": "*/5 * * * *",
     "follow_schedule": "*/10 * * * *",
     "follow_trigger": "asset",
+    "mirror_trigger": "schedule",
     "retries": 3,
     "retry_delay_seconds": 60,
     "execution_timeout_seconds": 21600,
@@ -37,9 +38,13 @@ DEFAULTS = {
     "object_deadline_seconds": 1800,
     "copy_deadline_seconds": None,
     "max_replans": 3,
+    "source_pin_seconds": None,
     "p": 0.02,
     "k_min": 100,
     "k_max": 2000,
+    "fence": True,
+    "lease_seconds": 300,
+    "clock_skew_seconds": 10,
     "enable_L0_quick_publish": True,
     "enable_L1_async_audit": True,
     "mode": "A",
@@ -108,12 +113,22 @@ CACHE_DEFAULTS = {
 }
 
 TAKE_EFFECT_NOW = {
-    *("schedule", "follow_schedule", "follow_trigger", "retries", "retry_delay_seconds", "execution_timeout_seconds"),
+    *(
+        "schedule",
+        "mirror_trigger",
+        "follow_schedule",
+        "follow_trigger",
+        "retries",
+        "retry_delay_seconds",
+        "execution_timeout_seconds",
+    ),
     *("max_concurrency", "rate_limit", "peak_bandwidth_bytes_per_s", "small_change_files", "small_change_bytes"),
     *("bin_files", "bin_bytes", "ledger_flush_files", "p", "k_min", "k_max", "enable_L0_quick_publish", "mode"),
     *("on_source_rollback", "on_source_recreated", "priority", "history_versions", "history_age", "history_bytes"),
     *("peak_requests_per_s", "copy_split_bytes", "copy_part_bytes", "copy_memory_bytes", "copy_attempts"),
     *("copy_retry_budget", "object_deadline_seconds", "copy_deadline_seconds", "max_replans"),
+    "source_pin_seconds",
+    *("fence", "lease_seconds", "clock_skew_seconds", "group"),
 }
 
 
@@ -125,7 +140,7 @@ def test_defaults() -> None:
 def test_names_are_those_of_the_models() -> None:
     flat = {(name,) for name in DEFAULTS if name != "gc"}
     assert set(knob_names()) == flat | {("gc", name) for name in GcKnobs.model_fields}
-    assert len(list(knob_names())) == 54
+    assert len(list(knob_names())) == 59
 
 
 @pytest.mark.parametrize("model", [Knobs, GcKnobs, CacheConfig])

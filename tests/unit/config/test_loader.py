@@ -59,7 +59,7 @@ _BYTES = 'want a number of bytes: a whole number, or like "256 MB", "1 GiB"'
         ("defaults: {mode: D}", "`defaults.mode`: want A, B or C, got 'D'"),
         (
             "defaults: {follow_trigger: assets}",
-            "`defaults.follow_trigger`: want asset or sensor, got 'assets'; did you mean asset?",
+            "`defaults.follow_trigger`: want asset, sensor, bucket, pubsub or sqs, got 'assets'; did you mean asset?",
         ),
         ("defaults: {on_source_rollback: no}", "`defaults.on_source_rollback`: want follow or stop, got false"),
         ("defaults: {retry_delay_seconds: soon}", f"`defaults.retry_delay_seconds`: {_DURATION}, got 'soon'"),

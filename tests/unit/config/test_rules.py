@@ -20,6 +20,34 @@ from tests.unit.config.conftest import Files
             ["7: `tables[0]`: `k_min` (60) is larger than `k_max` (50); lower k_min or raise k_max"],
         ),
         ("defaults: {copy_part_bytes: 100 MB, copy_memory_bytes: 200 MB}", []),
+        ("defaults: {follow_trigger: bucket, mirror_trigger: watch}", []),
+        (
+            "events: {sqs: {queue_url: https://q}}\ndefaults: {follow_trigger: sqs}",
+            [
+                "5: `defaults.follow_trigger: sqs` gets no notifications of `mirror.location`, which is not a bucket "
+                "of S3; choose bucket"
+            ],
+        ),
+        (
+            "events: {pubsub: {project_id: p, subscription: s}}\ntables: [{name: a.b, follow_trigger: sqs}]",
+            [
+                "5: `tables[0].follow_trigger: sqs` needs `events.sqs`; say there which queue it reads, or choose "
+                "bucket",
+                "5: `tables[0].follow_trigger: sqs` gets no notifications of `mirror.location`, which is not a bucket "
+                "of S3; choose bucket",
+            ],
+        ),
+        (
+            "events: {sqs: }",
+            ["4: `events.sqs`: want a map, got nothing; fill it in, or remove the key"],
+        ),
+        (
+            "events: {pubsub: {project_id: p, subscription: projects/p/subscriptions/s}}",
+            [
+                "4: `events.pubsub.subscription`: want the short name of a subscription, got "
+                "'projects/p/subscriptions/s'; leave out projects/…/subscriptions/"
+            ],
+        ),
         (
             "defaults: {copy_part_bytes: 200 MB}",
             [
@@ -203,6 +231,23 @@ def test_the_mirror_never_commits_to_the_sources_catalog(files: Files, source: s
 def test_catalogs_that_need_an_address(files: Files, kind: str) -> None:
     assert files.check(f"mirror:\n  catalog: {{name: b, type: {kind}}}\n  location: m\n") == [
         f"lake.yaml:2: `mirror.catalog.uri` is required for type {kind}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "missing"),
+    [
+        ("", ["warehouse", "header.x-goog-user-project"]),
+        (", warehouse: 'gs://b'", ["header.x-goog-user-project"]),
+        (", warehouse: 'gs://b', gcs.project-id: p", []),
+        (", warehouse: 'gs://b', header.X-Goog-User-Project: p", []),
+        (", conn_id: google", []),
+    ],
+)
+def test_what_blms_cannot_be_asked_without(files: Files, properties: str, missing: list[str]) -> None:
+    found = files.check(f"mirror:\n  catalog: {{name: b, type: blms{properties}}}\n  location: gs://b\n")
+    assert [one.partition(" is required for type blms")[0] for one in found] == [
+        f"lake.yaml:2: `mirror.catalog.{key}`" for key in missing
     ]
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import yaml
 
+from lakemirror import bridge
+from lakemirror.app import App
+from lakemirror.catalogs.left_out import told
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import RestCatalog
+from lakemirror.config.loader import load_config
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.follow.follower import follow, head_of
 from lakemirror.formats.iceberg import metadata_json
@@ -55,6 +62,10 @@ def catalog(double: RestDouble) -> RestCatalog:
     return RestCatalog("cloud", {"uri": double.uri, "token": "token-1"})
 
 
+def file_of(lake: Lake, version: int) -> str:
+    return bridge.read_ready(STORE, layout(lake), version).metadata_uri
+
+
 def append(lake: Lake) -> None:
     lake.source.load_table(str(ORDERS)).append(rows(1, 10))
     lake.mirror()
@@ -87,7 +98,7 @@ def test_a_foreign_commit_is_told_by_what_changed(lake: Lake, double: RestDouble
     assert head is not None
     assert (head.version, head.changed) == (None, (what,))
     append(lake)
-    with pytest.raises(PermanentError, match=rf"foreign commit.*\(other {what}\)"):
+    with pytest.raises(PermanentError, match=rf"foreign commit.*; other {what} \(theirs: want None, got"):
         follow(ORDERS, layout(lake), catalog(double), STORE)
     adopted = follow(ORDERS, layout(lake), catalog(double), STORE, adopt=True)
     assert (adopted.committed, adopted.head and adopted.head.version) == (True, 3)
@@ -113,6 +124,60 @@ def test_many_followers_on_one_marker_make_one_commit(lake: Lake, double: RestDo
     assert double.tables[PATH][1]["properties"]["lakemirror.version"] == "2"
 
 
+def test_a_tag_that_the_catalog_cannot_take_is_left_out_and_told(lake: Lake, double: RestDouble) -> None:
+    """A tag on a snapshot that was skipped, when the catalog is past it."""
+    follow(ORDERS, layout(lake), catalog(double), STORE)
+    table = lake.source.load_table(str(ORDERS))
+    table.append(rows(1, 10))
+    skipped = table.current_snapshot()
+    assert skipped is not None
+    table.append(rows(1, 20))
+    lake.mirror()
+    follow(ORDERS, layout(lake), catalog(double), STORE)
+    table.manage_snapshots().create_tag(skipped.snapshot_id, "late").commit()
+    lake.mirror()
+    done = follow(ORDERS, layout(lake), catalog(double), STORE)
+    assert done.head is not None
+    assert (done.committed, done.head.version) == (True, 3)
+    assert done.head.metadata is not None
+    assert told(done.head.metadata) == (
+        "unsupported_by_catalog: ref late is left out: "
+        f"snapshot {skipped.snapshot_id} is older than the catalog's last",
+    )
+    again = follow(ORDERS, layout(lake), catalog(double), STORE)
+    assert (again.committed, again.head and again.head.version) == (False, 3)
+    double.tables[PATH][1]["properties"]["theirs"] = "1"  # what is left out does not hide what others do
+    with pytest.raises(PermanentError, match="foreign commit"):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_without_the_fence_nothing_is_swapped_and_late_tags_are_left_out(
+    lake: Lake, double: RestDouble, tmp_path: Path, fence: bool
+) -> None:
+    double.overwrite = 200
+    place = tmp_path / "follower-of-rest.yaml"
+    catalog = {"name": "cloud", "type": "rest", "uri": double.uri, "token": "${TOKEN}"}
+    mirror = {"catalog": catalog, "location": f"file://{lake.mirror_folder}"}
+    document = {"mirror": mirror, "defaults": {"fence": fence}, "tables": [{"name": str(ORDERS)}]}
+    place.write_text(yaml.safe_dump(document), encoding="utf-8")
+    app = App(load_config(place, env={"TOKEN": "token-1"}))
+    app.follow(ORDERS)
+    table = lake.source.load_table(str(ORDERS))
+    table.append(rows(1, 10))
+    skipped = table.current_snapshot()
+    assert skipped is not None
+    table.append(rows(1, 20))
+    lake.mirror()
+    app.follow(ORDERS)
+    table.manage_snapshots().create_tag(skipped.snapshot_id, "late").commit()
+    lake.mirror()
+    done = app.follow(ORDERS)
+    assert (done.version, done.committed) == (3, True)
+    assert ("late" in double.tables[PATH][1]["refs"]) == fence
+    assert [warning.partition(":")[0] for warning in done.warnings] == ([] if fence else ["unsupported_by_catalog"])
+
+
 class Liar(RestCatalog):
     """Says yes, and keeps something else."""
 
@@ -127,3 +192,61 @@ def test_a_success_that_is_none_is_found_by_reading_back(lake: Lake, double: Res
     liar = Liar("cloud", {"uri": double.uri, "token": "token-1"})
     with pytest.raises(PermanentError, match="took the commit but shows other current snapshot"):
         follow(ORDERS, layout(lake), liar, STORE)
+
+
+class Registrar(Files):
+    """What a server keeps of the files that it registers, when it does not keep what stands in them."""
+
+    def __init__(self, **instead: Any) -> None:
+        super().__init__()
+        self.instead = instead
+
+    def __missing__(self, uri: str) -> Any:
+        return {**super().__missing__(uri), **self.instead}
+
+
+EMPTY = {"refs": {}, "current-snapshot-id": -1, "snapshots": [], "properties": {}}
+REGISTERED = [
+    ({"refs": {}, "current-snapshot-id": -1, "snapshots": []}, "current snapshot"),
+    (EMPTY, "version"),
+    ({"table-uuid": "5a1e7a2c-4a5b-4a1f-9d0e-0d6f2d8f1c11"}, "table uuid"),
+]
+
+
+@pytest.mark.parametrize(("instead", "other"), REGISTERED)
+def test_a_server_that_registers_another_table_is_found_by_reading_back(
+    lake: Lake, double: RestDouble, instead: dict[str, Any], other: str
+) -> None:
+    """It names our file as the head's, whatever it made of it."""
+    double.files = Registrar(**instead)
+    with pytest.raises(PermanentError, match=f"took the commit but shows other {other} "):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+    with pytest.raises(PermanentError, match=f"foreign commit.*; other {other} "):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+
+
+@contextmanager
+def lease(table: TableRef) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+def test_a_whole_swap_that_is_none_is_found_by_reading_back(lake: Lake, double: RestDouble) -> None:
+    """A table made anew under the same schema id, by a server that overwrites with something else, or not at all."""
+    double.overwrite = 200
+    swapping = RestCatalog("cloud", {"uri": double.uri, "token": "token-1"}, with_lease=lease)
+    follow(ORDERS, layout(lake), swapping, STORE)
+    lake.source.drop_table(str(ORDERS))
+    other = pa.table({"code": pa.array(["a"])})
+    lake.source.create_table(str(ORDERS), other.schema).append(other)
+    lake.mirror()
+    double.files = Registrar(**EMPTY)
+    with pytest.raises(PermanentError, match="took the commit but shows other version "):
+        follow(ORDERS, layout(lake), swapping, STORE)
+    assert double.asked[-2].endswith("/register")
+    double.files = Files()
+    double.tables[PATH] = (before := ("mem://server/1.metadata.json", double.files[file_of(lake, 1)]))
+    double.keeps_head = True
+    with pytest.raises(PermanentError, match=f"took the commit but shows the head that it had, {before[0]}"):
+        follow(ORDERS, layout(lake), swapping, STORE)
+    double.keeps_head = False
+    assert (follow(ORDERS, layout(lake), swapping, STORE).committed, double.tables[PATH][0]) == (True, file_of(lake, 2))

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import Overwrite
+from lakemirror.storage.port import ObjectInfo, Overwrite
+from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.lake import ORDERS, SCHEMA, Lake, rows
 from tests.unit.markers import written
 
@@ -175,7 +177,101 @@ def test_marker_of_a_newer_format(lake: Lake) -> None:
 
 def test_marker_of_another_kind_does_not_move_main(lake: Lake) -> None:
     forge(lake, kind="backfill")
-    refused(lake, "kind backfill.*upgrade this side")
+    refused(lake, "kind backfill, and this version knows head and history; upgrade Lakemirror on this side")
+
+
+def test_metadata_with_another_manifest_list_than_the_marker(lake: Lake) -> None:
+    forge(lake, manifest_list_uri=f"{layout(lake).root}/metadata/other.avro")
+    refused(lake, "its manifest list is not the marker's")
+
+
+def forge_second(lake: Lake, **changes: Any) -> None:
+    """Alter v2, which names v1 as its parent, and make its hash fit."""
+    forged = dataclasses.replace(newest(lake), **changes)
+    STORE.put(layout(lake).ready(2), written(forged, "eve"), Overwrite())
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_marker_that_does_not_follow_from_what_is_shown(lake: Lake, shown: bool) -> None:
+    if shown:
+        lake.follow()
+    before = lake.mirror_head()
+    commit_again(lake)
+    forge_second(lake, parent_checksum="sha256:00")
+    with pytest.raises(PermanentError, match="the chain of markers is broken: its parent is not v1"):
+        lake.follow()
+    assert lake.mirror_head() == before
+
+
+def test_history_fills_the_past_and_never_moves_main(lake: Lake) -> None:
+    """A marker of that kind that leads where its parent does is taken, and no other."""
+    lake.follow()
+    before = lake.mirror_head()
+    first = newest(lake)
+    commit_again(lake)
+    forge_second(lake, kind="history")
+    with pytest.raises(PermanentError, match="it fills the past, but moves main"):
+        lake.follow()
+    assert lake.mirror_head() == before
+    document = json.loads(STORE.get(first.metadata_uri).data)
+    document["properties"]["lakemirror.version"] = "2"
+    data = json.dumps(document).encode()
+    uri = layout(lake).metadata("00002-filled.metadata.json")
+    STORE.put(uri, data)
+    filled = dataclasses.replace(
+        first,
+        version=2,
+        kind="history",
+        parent=1,
+        parent_checksum=first.checksum,
+        metadata_uri=uri,
+        metadata_sha256=hashlib.sha256(data).hexdigest(),
+    )
+    STORE.put(layout(lake).ready(2), written(filled), Overwrite())
+    assert (lake.follow().version, lake.follow().committed) == (2, False)
+    assert len(lake.mirror_rows()) == 3
+
+
+def test_a_head_that_was_demoted_too_late_is_still_ours(lake: Lake) -> None:
+    """A follower may commit what is demoted at that moment; the mirror goes on from there."""
+    lake.follow()
+    bridge.demote(STORE, layout(lake), 1, lambda: None)
+    assert (lake.follow().version, lake.follow().committed) == (1, False)
+    commit_again(lake)
+    marker = newest(lake)
+    assert (marker.version, marker.parent) == (2, None)
+    assert (lake.follow().version, lake.mirror_rows()) == (2, lake.source_rows())
+
+
+def test_a_late_marker_beside_a_demoted_head_makes_it_no_foreign_one(lake: Lake) -> None:
+    """A run that had planned the same ordinal left its own ready marker there; it never counted."""
+    lake.follow()
+    was = newest(lake)
+    bridge.demote(STORE, layout(lake), 1, lambda: None)
+    late = layout(lake).metadata("00001-late.metadata.json")
+    STORE.put(late, STORE.get(was.metadata_uri).data)
+    STORE.put(layout(lake).ready(1), written(dataclasses.replace(was, metadata_uri=late)))
+    assert (lake.follow().version, lake.follow().committed) == (1, False)
+    commit_again(lake)
+    assert (lake.follow().version, lake.mirror_rows()) == (2, lake.source_rows())
+
+
+def test_a_marker_that_came_late_is_not_committed(lake: Lake) -> None:
+    """Listed before it was demoted, read after a late run had put its own in its place."""
+    was = newest(lake)
+    late = layout(lake).metadata("00001-late.metadata.json")
+    STORE.put(late, STORE.get(was.metadata_uri).data)
+
+    class Slept(ForwardingStore):
+        def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
+            found = [*super().list(prefix_uri)]
+            bridge.demote(STORE, layout(lake), 1, lambda: None)
+            STORE.put(layout(lake).ready(1), written(dataclasses.replace(was, metadata_uri=late)))
+            return iter(found)
+
+    with pytest.raises(LostRaceError, match="never counted"):
+        follow(ORDERS, layout(lake), catalog(lake), Slept(STORE))
+    assert lake.mirror_head() is None
 
 
 def test_metadata_that_is_gone_or_altered(lake: Lake) -> None:
@@ -214,6 +310,8 @@ def test_foreign_commit_stops_until_an_operator_decides(lake: Lake) -> None:
         with pytest.raises(PermanentError, match="foreign commit") as caught:
             lake.follow()
         assert str(foreign) in caught.value.message
+        assert "other place (want " in caught.value.message
+        assert "current snapshot (want " in caught.value.message
     assert lake.mirror_head() == foreign
     commit_again(lake)
     with pytest.raises(PermanentError, match="foreign commit"):
@@ -308,5 +406,41 @@ def test_head_that_moved_meanwhile_is_a_lost_race(lake: Lake) -> None:
 def test_a_commit_that_did_not_happen_is_not_believed(lake: Lake) -> None:
     lake.follow()
     commit_again(lake)
-    with pytest.raises(LostRaceError, match="after the commit the catalog shows"):
+    with pytest.raises(PermanentError, match="took the commit but shows the head that it had, file:"):
         follow(ORDERS, layout(lake), Meddling(lake, None, swallow=True), STORE)
+
+
+def test_a_mirror_that_is_dropped_right_after_the_commit_is_a_lost_race(lake: Lake) -> None:
+    """`drop-mirror` comes between the commit and the look at what became of it."""
+
+    class Dropped(SqlCatalog):
+        def register(self, table: TableRef, metadata_uri: str) -> None:
+            super().register(table, metadata_uri)
+            lake.follower().drop_mirror(table)
+
+    mirror = Dropped("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+    with pytest.raises(LostRaceError, match="the mirror was dropped meanwhile"):
+        follow(ORDERS, layout(lake), mirror, STORE)
+    assert catalog(lake).load(ORDERS) is None
+
+
+class Overtaken(SqlCatalog):
+    """Right after our commit somebody puts this file in its place."""
+
+    def __init__(self, lake: Lake, then: str) -> None:
+        super().__init__("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+        self._then = then
+
+    def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
+        super().swap(table, expected, metadata_uri)
+        super().swap(table, metadata_uri, self._then)
+
+
+def test_an_older_version_of_ours_after_the_commit_is_a_lost_race(lake: Lake) -> None:
+    lake.follow()
+    commit_again(lake)
+    second = newest(lake).metadata_uri
+    commit_again(lake)
+    with pytest.raises(LostRaceError, match="after the commit the catalog shows file:"):
+        follow(ORDERS, layout(lake), Overtaken(lake, second), STORE)
+    assert lake.follow().version == 3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakemirror.errors import PermanentError
-from lakemirror.model.marker import Marker
+from lakemirror.model.marker import Envelope, Marker
 
 URI = "file:///m/ns/t/_ready/v7.ready.json"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -69,6 +69,30 @@ def test_time_and_producer_are_outside_the_hash() -> None:
     assert Marker.from_bytes(other, URI).checksum == MARKER.checksum
 
 
+def test_the_fence_token_is_outside_the_hash() -> None:
+    data = MARKER.to_bytes(created_at=AT, producer="host:1", fence_token=5)
+    assert Marker.read(data, URI) == (MARKER, Envelope(AT, "host:1", 5))
+    assert json.loads(data)["checksum"] == MARKER.checksum
+
+
+def test_markers_of_before_the_fence_are_read() -> None:
+    document = json.loads(written())
+    del document["fence_token"]
+    assert Marker.read(json.dumps(document).encode(), URI) == (MARKER, Envelope(AT, "host:1", None))
+
+
+def test_fields_of_a_later_version_are_kept_and_inside_the_hash() -> None:
+    """A newer minor format: the reader takes it, and names it by the hash that its writer gave it."""
+    later = dataclasses.replace(MARKER, further='{"weather":"snow"}')
+    data = later.to_bytes(created_at=AT, producer="host:1")
+    assert json.loads(data)["weather"] == "snow"
+    read = Marker.from_bytes(data, URI)
+    assert (read, read.checksum) == (later, later.checksum)
+    assert read.checksum != MARKER.checksum
+    with pytest.raises(PermanentError, match="its hash does not fit"):
+        Marker.from_bytes(data.replace(b"snow", b"rain"), URI)
+
+
 def test_the_same_moment_in_another_zone_is_the_same() -> None:
     elsewhere = dataclasses.replace(MARKER, source_committed_at=AT.astimezone(timezone(timedelta(hours=5))))
     assert elsewhere.checksum == MARKER.checksum
@@ -94,7 +118,7 @@ def test_every_field_is_inside_the_hash(key: str) -> None:
 
 
 def test_newer_format_is_refused_by_number() -> None:
-    with pytest.raises(PermanentError, match=r"format 2 \(this version reads 1\)"):
+    with pytest.raises(PermanentError, match=r"it is of format 2, and this version reads format 1"):
         Marker.from_bytes(written(format=2), URI)
 
 
@@ -116,6 +140,12 @@ def test_newer_format_is_refused_by_number() -> None:
         written(snapshot_id=[]),
         written(source_committed_at="yesterday"),
         written(source_committed_at=5),
+        written(created_at=5),
+        written(created_at="2026-01-01T00:00:00"),
+        written(producer=None),
+        written(fence_token="1"),
+        written(fence_token=0),
+        written(fence_token=True),
         json.dumps({"format": 1}).encode(),
     ],
     ids=lambda data: repr(data[-30:]),

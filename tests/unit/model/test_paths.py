@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model.paths import PrefixMap, canonical, is_below, is_relative
 
 PATHS = PrefixMap.of(
@@ -33,7 +33,6 @@ PATHS = PrefixMap.of(
         ("/data/x", "gs://m/ns/t/_roots/disk/x"),
         ("s3://wh/ns/t/a b/ü=%20+,/x", "gs://m/ns/t/a b/ü=%20+,/x"),
         ("s3://wh/ns/t//x", "gs://m/ns/t//x"),
-        ("data/x.parquet", "data/x.parquet"),
     ],
 )
 def test_map(source: str, target: str) -> None:
@@ -133,6 +132,14 @@ def test_mentions_source(text: str, is_mentioned: bool) -> None:
 def test_canonical(uri: str, want: str) -> None:
     assert canonical(uri) == want
     assert canonical(want) == want
+
+
+@pytest.mark.parametrize("path", ["data/x.parquet", "", "../x", "s3", "wh/ns/t/x"])
+def test_a_relative_path_is_refused_by_name(path: str) -> None:
+    assert PATHS.find(path) is None
+    with pytest.raises(UnsupportedError, match="the path is relative") as caught:
+        PATHS.map(path)
+    assert (caught.value.subject, caught.value.op) == (path or "an empty path", "map path")
 
 
 def test_relative() -> None:

@@ -98,7 +98,11 @@ def test_follow() -> None:
         "snapshot_id": "12",
         "committed": True,
         "seconds": {"total": 0.5},
+        "warnings": [],
     }
+    warned = FollowResult(T, 7, 12, committed=False, warnings=("a preview",))
+    assert warned.as_json()["warnings"] == ["a preview"]
+    assert warned.report()[1:] == ["ns.t: warning: a preview"]
     found = FollowResult(T, 7, 12, committed=False, first_seen=True)
     assert found.report() == ["ns.t: the mirror is at v7, committed by an earlier run that did not record it"]
     assert found.as_json().keys() == FollowResult(T, 7, 12, committed=True).as_json().keys()
@@ -116,6 +120,7 @@ STATUS: dict[str, Any] = {
     "mirror_snapshot_id": 12,
     "visible_at": None,
     "lag_s": 0.0,
+    "latency_s": 12.5,
     "backlog_files": 0,
     "backlog_bytes": 0,
     "ready": (6, 7),
@@ -131,11 +136,14 @@ def test_status() -> None:
         "source": {"snapshot_id": "12", "committed_at": "2026-01-02T00:00:00.000Z", "state": "ok"},
         "mirror": {"version": 7, "snapshot_id": "12", "visible_at": None, "state": "ok"},
         "lag_s": 0.0,
+        "latency_s": 12.5,
         "backlog_files": 0,
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [6, 7], "in_progress": []},
         "problem": None,
+        "catalog": None,
+        "warnings": [],
     }
     assert StatusResult(**{**STATUS, "source_state": None}).as_json()["source"] is None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
 import pyarrow as pa
 import pytest
 
-from lakemirror.errors import PermanentError, SourceVanishedError
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate import segments
 from lakemirror.replicate.copy import WORK, CopySegments
 from lakemirror.replicate.ledger import ledger_folder, read_ledger
@@ -17,6 +19,7 @@ from lakemirror.replicate.plan import ITEM
 from lakemirror.storage.port import ObjectStore, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
+from tests.wires import Act, FaultyWire, WireFault
 
 BODY = b"some bytes"
 CRC = google_crc32c.value(BODY)
@@ -34,9 +37,11 @@ def planned(bench: Bench, names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"uri": uri, "step": "files", "part_bytes": 1 << 24}], WORK)
 
 
-def ran(bench: Bench, batch: pa.RecordBatch, *, resumes: bool, source: ObjectStore | None = None) -> dict[str, Any]:
+def ran(
+    bench: Bench, batch: pa.RecordBatch, *, resumes: bool, again: bool = False, source: ObjectStore | None = None
+) -> dict[str, Any]:
     context = bench.context(copying=bench.copying(source))
-    (result,) = CopySegments(context, resumes)(iter([batch]))
+    (result,) = CopySegments(context, resumes, lambda: again)(iter([batch]))
     row: dict[str, Any] = result.to_pylist()[0]
     return {key: row[key] for key in ("files", "bytes", "skipped")}
 
@@ -60,6 +65,21 @@ def test_what_the_ledger_has_is_not_even_looked_at(bench: Bench) -> None:
     assert sum(source.counts.values()) == 0
 
 
+def test_a_task_that_is_begun_again_in_a_first_run_goes_on_too(bench: Bench) -> None:
+    """Its executor was lost: what it had written down is not even looked at."""
+    batch = planned(bench, ["a", "b", "c", "d"])
+    bench.store.delete([bench.source("d")])
+    with pytest.raises(SourceVanishedError):
+        ran(bench, batch, resumes=False)
+    done = ledger(bench, batch)
+    bench.store.put(bench.source("d"), BODY)
+    source = CountingStore(bench.store)
+    told = ran(bench, batch, resumes=False, again=True, source=source)
+    assert (told["skipped"], told["files"]) == (len(done), 4 - len(done))
+    assert source.counts["get"] == 4 - len(done)
+    assert ledger(bench, batch) == ["a", "b", "c", "d"]
+
+
 def test_what_succeeded_before_a_failure_is_in_the_ledger(bench: Bench) -> None:
     batch = planned(bench, ["a", "b", "c", "d"])
     bench.store.delete([bench.source("b")])
@@ -72,6 +92,28 @@ def test_what_succeeded_before_a_failure_is_in_the_ledger(bench: Bench) -> None:
         "bytes": 40 - 10 * len(done),
         "skipped": len(done),
     }
+
+
+def test_what_is_not_done_at_the_deadline_of_the_run_ends_transient_and_the_next_one_goes_on(bench: Bench) -> None:
+    batch = planned(bench, ["a", "b", "c"])
+    stall = WireFault("read", Act.STALL, 3, 3)
+    copying = bench.copying(deadline_at=1000.25)
+    copying = replace(copying, now=lambda: 1000.0, source=lambda: FaultyWire(bench.copying().source(), [stall]))
+    start = time.monotonic()
+    with pytest.raises(TransientError, match=r"not done when it should be \(copy_deadline_seconds\)") as caught:
+        list(CopySegments(bench.context(copying=copying), resumes=False)(iter([batch])))
+    assert (type(caught.value), time.monotonic() - start < 30) == (TransientError, True)
+    assert len(ledger(bench, batch)) == 2
+    assert ran(bench, batch, resumes=True) == {"files": 1, "bytes": 10, "skipped": 2}
+
+
+def test_after_the_deadline_nothing_is_read(bench: Bench) -> None:
+    batch = planned(bench, ["a"])
+    source = CountingStore(bench.store)
+    copying = replace(bench.copying(source, deadline_at=999.0), now=lambda: 1000.0)
+    with pytest.raises(TransientError, match="copy_deadline_seconds"):
+        list(CopySegments(bench.context(copying=copying), resumes=False)(iter([batch])))
+    assert sum(source.counts.values()) == 0
 
 
 def test_a_permanent_failure_is_told_rather_than_a_transient_one(bench: Bench) -> None:

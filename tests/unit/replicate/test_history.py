@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ def kept(budget: HistoryBudget, *, referenced: tuple[int, ...] = (2, 9), base: i
     def make(snapshots: Iterable[int]) -> MirrorMetadata:
         return MirrorMetadata(b"x" * (base + each * len({*snapshots})), "name", ())
 
-    return retain("ns.t", METADATA, MIRRORED, referenced, budget, make)
+    return retain("ns.t", METADATA, 7, MIRRORED, referenced, budget, make)
 
 
 def test_without_limits_all_that_the_source_still_has() -> None:
@@ -65,3 +67,27 @@ def test_a_wish_that_cannot_be_met_is_met_as_far_as_it_goes_but_a_catalogs_limit
     assert kept(HistoryBudget(size_bytes=50)).snapshots == (2, 9)
     with pytest.raises(PermanentError, match="want at most 119 bytes, got 120 with the branches and tags alone"):
         kept(HistoryBudget(catalog_bytes=119))
+
+
+def test_a_server_that_keeps_logs_of_its_own_has_room_for_them() -> None:
+    document = {"location": "s3://m/t", "snapshot-log": [{}], "properties": {}}
+
+    def make(snapshots: Iterable[int]) -> MirrorMetadata:
+        return MirrorMetadata(json.dumps({**document, "x": "x" * 1000 * len({*snapshots})}).encode(), "name", ())
+
+    def fitting(metadata: dict[str, Any], budget: HistoryBudget, version: int = 1000) -> Retained:
+        return retain("ns.t", metadata, version, MIRRORED, (2, 9), budget, make)
+
+    alone = HistoryBudget(catalog_bytes=30_000)
+    assert fitting(METADATA, alone) == Retained((1, 2, 3, 5, 8, 9), ())
+    logging = replace(alone, has_server_logs=True)  # a hundred files by their places: about 16,000 bytes
+    assert fitting(METADATA, logging) == Retained((1, 2, 3, 5, 8, 9), ())
+    logging = replace(logging, catalog_bytes=20_000)
+    assert len(fitting(METADATA, logging).snapshots) == 3
+    assert fitting(METADATA, logging, version=2).snapshots == (1, 2, 3, 5, 8, 9)  # two files were there so far
+    swaying = {**METADATA, "snapshot-log": [{"snapshot-id": one} for one in (9, 8) * 40]}  # 80 heads of two snapshots
+    assert fitting(swaying, logging, version=2).snapshots == (1, 2, 3, 5, 8, 9)
+    assert len(fitting(swaying, replace(logging, catalog_bytes=9_000), version=2).snapshots) == 3
+    with pytest.raises(PermanentError, match="the catalog's own logs counted") as caught:
+        fitting(METADATA, replace(logging, catalog_bytes=15_000))
+    assert "write.metadata.previous-versions-max" in caught.value.hint

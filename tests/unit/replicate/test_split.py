@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +13,18 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
+from lakemirror.copying.bins import Range
+from lakemirror.copying.model import CopyItem
+from lakemirror.copying.ports import opened
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.copy import ranges_folder
 from lakemirror.replicate.ledger import ledger_folder, read_ledger
 from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
+from lakemirror.replicate.split import FLUSH_PARTS, PARTS, SplitFile
 from lakemirror.replicate.stage import LocalEngine, StageContext, sum_requests
 from lakemirror.replicate.transfer import _work, copy_objects
-from lakemirror.storage.port import ObjectStore, Overwrite
+from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.wire import Part, Stored
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
 from tests.wires import Act, FaultyWire, WireFault, wire_over
@@ -81,6 +89,16 @@ def test_ranges_meet_in_one_object_with_the_sum_of_the_whole(bench: Bench) -> No
     assert len(bench.memory.uploads) == 0
 
 
+def test_a_large_file_that_its_store_copies_by_itself_is_not_shared(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY), "small": 10})
+    source = CountingStore(bench.store)
+    copying = replace(bench.copying(source, **BOUNDS), is_one_store=True)
+    assert copied(bench, plan, copying=copying) == (2, len(BODY) + 10, 0)
+    assert (files(bench), source.counts["get"]) == ({"large": BODY, "small": BODY[:10]}, 0)
+    assert in_ledger(bench, plan)["large"] == (len(BODY), CRC)
+    assert copied(bench, plan, copying=copying) == (0, 0, 2)
+
+
 def test_a_second_run_copies_nothing(bench: Bench) -> None:
     plan = planned(bench, {"large": len(BODY), "small": 10})
     copied(bench, plan)
@@ -121,6 +139,29 @@ def test_a_run_that_was_cut_goes_on_with_the_same_upload(bench: Bench) -> None:
     assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
 
 
+def test_parts_are_written_down_while_a_range_is_under_way(bench: Bench) -> None:
+    """A task that is killed in the middle of a range loses a few parts, not all of them."""
+    size = 2 * FLUSH_PARTS + 8
+    bench.store.put(bench.source("large"), BODY[:size])
+    item = CopyItem(bench.source("large"), bench.target("large"), size)
+    folder = ranges_folder(bench.layout.ledger("p"), "segment.parquet")
+    written: list[int] = []
+
+    def look(size_bytes: int) -> None:
+        written.append(len(list(read_ledger(bench.store, f"{folder}/parts", PARTS))))
+
+    async def work() -> None:
+        one_at_a_time = bench.copying(part_bytes=1, memory_bytes=2)
+        async with opened(one_at_a_time, "t") as made:
+            await SplitFile(made.copier, bench.store, folder, item, 1).copy_range(
+                Range(1, size), look, looks_first=False
+            )
+
+    asyncio.run(work())
+    look(0)
+    assert written == [0, *(sent // FLUSH_PARTS * FLUSH_PARTS for sent in range(size)), size]
+
+
 def test_an_upload_that_was_dropped_meanwhile_is_begun_anew(bench: Bench) -> None:
     plan = planned(bench, {"large": len(BODY)})
     with pytest.raises(TransientError):
@@ -148,9 +189,26 @@ def test_an_upload_that_was_dropped_with_all_its_parts_is_begun_anew(bench: Benc
     assert files(bench) == {"large": BODY}
 
 
+def test_parts_that_the_store_has_no_more_are_dropped_and_sent_anew(bench: Bench) -> None:
+    """A twin of the task has sent one again, and was killed before it wrote down the store's new tag."""
+    plan = planned(bench, {"large": len(BODY)})
+    copying = bench.copying(**BOUNDS)
+
+    class Refusing(FaultyWire):
+        async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
+            raise ObjectNotFound("finish", uri, "there is no such part", "check the URI")
+
+    with pytest.raises(TransientError, match="its upload was dropped"):
+        copied(bench, plan, copying=replace(copying, mirror=lambda: Refusing(copying.mirror())))
+    assert (files(bench), len(bench.memory.uploads)) == ({}, 0)
+    assert copied(bench, plan)[0] == 1
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+@pytest.mark.parametrize("named", [{"crc32c": CRC}, {"crc32": zlib.crc32(BODY)}], ids=["crc32c", "crc32"])
 @pytest.mark.parametrize(("flips", "reads"), [(1, 42), (1000, 84)])
 def test_parts_that_are_not_those_of_the_source_are_dropped_and_copied_again(
-    bench: Bench, flips: int, reads: int
+    bench: Bench, flips: int, reads: int, named: dict[str, int]
 ) -> None:
     plan = planned(bench, {"large": len(BODY)})
     wires: list[FaultyWire] = []
@@ -158,7 +216,7 @@ def test_parts_that_are_not_those_of_the_source_are_dropped_and_copied_again(
     def source() -> FaultyWire:
         faults = [WireFault("read", Act.FLIP, 1, flips)] if flips > 1 or not wires else []
         wires.append(FaultyWire(wire_over(bench.store, bench.memory), faults))
-        wires[-1].crc32cs[bench.source("large")] = CRC
+        wires[-1].sums[bench.source("large")] = named
         return wires[-1]
 
     copying = replace(bench.copying(**BOUNDS), source=source)
@@ -200,6 +258,22 @@ def test_a_foreign_object_under_the_key_is_a_stop_and_drops_the_upload(bench: Be
     with pytest.raises(PermanentError, match="another object lies under this key"):
         copied(bench, plan)
     assert (files(bench), len(bench.memory.uploads)) == ({"large": b"x" * len(BODY)}, 0)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_what_was_sent_of_a_large_file_outlives_the_failure_of_another(bench: Bench, is_gone: bool) -> None:
+    """A stop is looked at, and the same plan goes on; where a source file is gone, another plan takes its place."""
+    plan = planned(bench, {"large": len(BODY), "small": 10})
+    bench.store.delete([bench.source("small")])
+    if not is_gone:
+        bench.store.put(bench.source("small"), b"another size")
+    with pytest.raises(SourceVanishedError if is_gone else PermanentError):
+        copied(bench, plan, copying=bench.copying(**BOUNDS, concurrency=5))  # all ranges are begun, and the small one
+    assert (files(bench), len(bench.memory.uploads)) == ({}, 0 if is_gone else 1)
+    bench.store.put(bench.source("small"), BODY[:10], Overwrite())
+    source = CountingStore(bench.store)
+    assert copied(bench, plan, copying=bench.copying(source, **BOUNDS))[0] == 2
+    assert source.counts["get"] == (22 if is_gone else 1)
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from lakemirror.errors import VerificationError
+from lakemirror.errors import TransientError, VerificationError
 from lakemirror.model.layout import TableLayout
 from lakemirror.replicate import assemble as assembling
 from lakemirror.replicate import change as changes
 from lakemirror.replicate import plan as planning
+from lakemirror.replicate import segments
+from lakemirror.replicate.ledger import LEDGER, Ledgers, ledger_folder
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.replicate.verify import Sampling, verify_l0
-from lakemirror.storage.port import Overwrite
+from lakemirror.storage.port import CHUNK_BYTES, ObjectStore, Overwrite
+from lakemirror.storage.wrappers.count import CountingStore
+from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.iceberg_files import data_files, delete_positions
 from tests.lake import ORDERS, Lake, rows
 
@@ -53,9 +60,12 @@ class Written:
         self.change = changes.load(self.store, uri)
         self.assembled = assembling.load(self.store, uri)
 
-    def verify(self, sampling: Sampling = SAMPLING) -> int:
-        ledger_uri = self.layout.ledger(self.change.plan_id)
-        return verify_l0(self.store, self.change, self.plan, self.assembled, ledger_uri, sampling)
+    @property
+    def ledger_uri(self) -> str:
+        return self.layout.ledger(self.change.plan_id)
+
+    def verify(self, sampling: Sampling = SAMPLING, ledgers: Ledgers | None = None) -> int:
+        return verify_l0(self.store, self.change, self.plan, self.assembled, self.ledger_uri, sampling, ledgers)
 
     def find(self, below: str, ends: str, *, without: str = "\0") -> str:
         found = [info.uri for info in self.store.list(f"{self.layout.root}/{below}")]
@@ -81,6 +91,48 @@ def test_a_whole_version_passes(written: Written) -> None:
     files, manifests, lists, metadata, index = 3, 3, 1, 1, 1
     assert written.verify() == files + manifests + lists + metadata + index
     assert written.verify(dataclasses.replace(SAMPLING, full=True)) == 9
+
+
+def test_ledgers_that_are_known_are_not_listed_but_read(written: Written) -> None:
+    folders = {part.uri: ledger_folder(written.ledger_uri, part.uri) for part in written.plan.segments}
+    known = {uri: [info.uri for info in written.store.list(folder)] for uri, folder in folders.items()}
+    written.store = counted = CountingStore(written.store)
+    assert written.verify(ledgers=known) == 9
+    assert not counted.counts["list"]
+    written.store.delete([known[written.plan.of("copy")[0].uri][0]])
+    with pytest.raises(TransientError, match="it was written but is gone"):
+        written.verify(ledgers=known)
+
+
+def test_a_ledger_that_lacks_a_file_is_named_also_if_it_is_known(written: Written) -> None:
+    (segment,) = written.plan.of("copy")
+    (part,) = (info.uri for info in written.store.list(ledger_folder(written.ledger_uri, segment.uri)))
+    less = segments.write(
+        written.store, written.ledger_uri, "less", segments.read(written.store, part, LEDGER).slice(1)
+    )
+    with pytest.raises(VerificationError, match="does not hold all files") as caught:
+        written.verify(ledgers={segment.uri: [less]})
+    assert caught.value.subject == segment.uri
+
+
+class TwoAtOnce(ForwardingStore):
+    """Gives a manifest list only while another one is asked for."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._both = threading.Barrier(2, timeout=10)
+
+    def stream(self, uri: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        if "/snap-" in uri:
+            self._both.wait()
+        return super().stream(uri, chunk_bytes=chunk_bytes)
+
+
+def test_lists_are_read_side_by_side(written: Written) -> None:
+    """There is one for each snapshot with a ref: a thousand tags must not be a thousand answers to wait for."""
+    written.store = TwoAtOnce(written.store)
+    written.assembled = dataclasses.replace(written.assembled, lists=written.assembled.lists * 2)
+    assert written.verify() == 10
 
 
 @pytest.mark.parametrize("what", ["data", "deletes", "manifest", "list", "metadata", "index"])
@@ -126,3 +178,23 @@ def test_a_ledger_with_holes_is_a_stop(written: Written) -> None:
     written.store.delete([ledger])
     with pytest.raises(VerificationError, match="the ledger does not hold all files"):
         written.verify()
+
+
+def test_a_file_without_a_sum_is_looked_at_for_its_size(written: Written) -> None:
+    """Its store has copied it by itself, and told none: there is nothing to compare its bytes with."""
+    uri = written.victims()["data"]
+    for info in list(written.store.list(f"{written.layout.root}/_ledger")):
+        if "/part-" in info.uri:
+            table = segments.read(written.store, info.uri, LEDGER)
+            written.store.put(info.uri, segments.encode(_without_sums(table)), Overwrite())
+    data = written.store.get(uri).data
+    written.store.put(uri, data[:-1] + bytes([data[-1] ^ 1]), Overwrite())
+    written.verify(dataclasses.replace(SAMPLING, full=True))
+    written.store.put(uri, data[:-1], Overwrite())
+    with pytest.raises(VerificationError, match="its size is wrong"):
+        written.verify()
+
+
+def _without_sums(table: pa.Table) -> pa.Table:
+    position = table.schema.get_field_index("crc32c")
+    return table.set_column(position, "crc32c", pa.nulls(table.num_rows, pa.uint32()))

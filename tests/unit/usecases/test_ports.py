@@ -78,7 +78,7 @@ def test_ports_ask_when_they_open_and_once(lake: Lake, airflow: Airflow) -> None
 def test_ids_do_not_reach_stores_and_catalogs(lake: Lake, airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[set[str]] = []
 
-    def opened(catalog: CatalogConfig) -> SqlCatalog:
+    def opened(catalog: CatalogConfig, *_: object) -> SqlCatalog:
         given.append(set(catalog.properties))
         return SqlCatalog(catalog.name, catalog.properties, may_be_new=True)
 
@@ -129,3 +129,40 @@ def test_wires_travel_without_a_catalogs_secrets(lake: Lake) -> None:
     ports = Ports(load_config(str(lake.config_path)))
     for wire in (ports.source_wire, ports.mirror_wire):
         assert b"sqlite" not in pickle.dumps(wire)
+
+
+KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "${A}"}
+EMULATOR = {"gcs.service.host": "http://127.0.0.1:4443"}
+TOKEN = {"gcs.oauth2.token": "${A}"}
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "theirs", "location", "ours", "is_one"),
+    [
+        ("s3://lake/w", KEYS, "s3://mirror/w", KEYS, True),
+        ("s3://lake/w", {}, "s3://mirror/w", {}, False),
+        ("s3://lake/w", KEYS, "s3://mirror/w", {**KEYS, "s3.endpoint": "http://cloud"}, False),
+        ("gs://lake/w", {}, "gs://mirror/w", {}, True),
+        ("gs://lake/w", EMULATOR, "gs://mirror/w", EMULATOR, True),
+        ("gs://lake/w", TOKEN, "gs://mirror/w", TOKEN, True),
+        ("gs://lake/w", TOKEN, "gs://mirror/w", {"gcs.oauth2.token": "${B}"}, False),
+        ("gs://lake/w", TOKEN, "gs://mirror/w", {}, False),
+        ("gs://lake/w", {}, "gs://mirror/w", EMULATOR, False),
+        ("s3://lake/w", KEYS, "gs://mirror/w", {}, False),
+        ("file:///lake/w", {}, "gs://mirror/w", {}, False),
+        ("gs://lake/w", {}, "s3://mirror/w", KEYS, False),
+    ],
+)
+def test_which_two_sides_are_one_store(
+    tmp_path: Path, warehouse: str, theirs: dict[str, str], location: str, ours: dict[str, str], is_one: bool
+) -> None:
+    """Only then may it be asked to copy by itself: with the rights of one account, within one service."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}
+    document = {
+        "source": {"catalog": {"name": "onprem", **catalog, "warehouse": warehouse, **theirs}},
+        "mirror": {"catalog": {"name": "cloud", **catalog, "warehouse": location, **ours}, "location": location},
+        "tables": [{"match": "*"}],
+    }
+    path = tmp_path / "lake.yaml"
+    path.write_text(yaml.safe_dump(document))
+    assert Ports(load_config(path, env={"A": "one", "B": "of somebody else"})).is_one_store is is_one

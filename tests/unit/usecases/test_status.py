@@ -25,11 +25,27 @@ KEYS = {
     "source": {"snapshot_id", "committed_at", "state"},
     "mirror": {"version", "snapshot_id", "visible_at", "state"},
     "lag_s": None,
+    "latency_s": None,
     "backlog_files": None,
     "backlog_bytes": None,
     "level": None,
     "markers": {"ready", "in_progress"},
     "problem": {"kind", "op", "subject", "message", "hint"},
+    "catalog": None,
+    "warnings": None,
+}
+SQL = {
+    "type": "sql",
+    "commit": "pointer",
+    "has_namespace_levels": True,
+    "has_register": True,
+    "has_whole_swap": True,
+    "has_drop": True,
+    "has_multi_table_commit": False,
+    "has_idempotency_keys": False,
+    "formats": [1, 2, 3],
+    "preview_formats": [],
+    "max_metadata_bytes": None,
 }
 
 
@@ -117,13 +133,19 @@ def test_in_step(lake: Lake) -> None:
             "state": "ok",
         },
         "lag_s": 0.0,
+        "latency_s": document["latency_s"],
         "backlog_files": 0,
         "backlog_bytes": 0,
         "level": None,
         "markers": {"ready": [1], "in_progress": []},
         "problem": None,
+        "catalog": SQL,
+        "warnings": [],
     }
     assert document["mirror"]["visible_at"].endswith("Z")
+    visible_at = datetime.fromisoformat(document["mirror"]["visible_at"])
+    committed_at = datetime.fromisoformat(document["source"]["committed_at"])
+    assert document["latency_s"] == pytest.approx((visible_at - committed_at).total_seconds(), abs=0.01)
     assert not result.is_behind
 
 
@@ -262,6 +284,7 @@ def test_foreign_mirror(lake: Lake) -> None:
         theirs.load_table(str(ORDERS)).append(rows(1, 99))
     document = told(result := status(lake))
     assert (document["mirror"]["state"], document["mirror"]["version"]) == ("foreign", None)
+    assert "was not published by Lakemirror; other " in document["warnings"][0]
     assert result.is_behind
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from lakemirror.config.knobs.copying import CopyKnobs
+from lakemirror.config.knobs.fencing import FenceKnobs
 from lakemirror.config.knobs.garbage import GcKnobs
 from lakemirror.config.knobs.history import HistoryKnobs
 from lakemirror.config.knobs.levels import LevelKnobs
@@ -19,6 +20,7 @@ from lakemirror.config.knobs.verifying import VerifyKnobs
 
 __all__ = [
     "CopyKnobs",
+    "FenceKnobs",
     "GcKnobs",
     "HistoryKnobs",
     "Knobs",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 
-class Knobs(LevelKnobs, HistoryKnobs, VerifyKnobs, CopyKnobs, SchedulingKnobs, defer_build=False):
+class Knobs(LevelKnobs, HistoryKnobs, VerifyKnobs, FenceKnobs, CopyKnobs, SchedulingKnobs, defer_build=False):
     """All knobs of one table."""
 
     gc: GcKnobs = Field(default=GcKnobs(), description=GcKnobs.__doc__)

@@ -36,8 +36,8 @@ class CopyKnobs(Section, defer_build=True):
     )
     peak_requests_per_s: Count | None = knob(
         None,
-        "What the stores take at their best; null: not declared. `rate_limit` of it is shared by all copy tasks of one "
-        "run, to both stores together.",
+        "What the stores take at their best; null: not declared. `rate_limit` of it is shared by all tasks of one run, "
+        "to both stores together.",
         requirement="M3, M12 §19",
         unit="requests/s",
         is_live=True,
@@ -138,6 +138,16 @@ class CopyKnobs(Section, defer_build=True):
         requirement="T31",
         ge=0,
         le=100,
+    )
+    source_pin_seconds: Seconds | None = knob(
+        None,
+        "With a time, each run tags the snapshots that it reads on the source (`lakemirror-pin-…`), so that none can "
+        "be expired meanwhile, and drops the tags when it has published. It is a commit on the source, and needs the "
+        "right to. A tag that was left behind is dropped by the next run, or by the source's expiry after this time. "
+        "null: nothing is ever written there.",
+        requirement="T31",
+        unit="seconds",
+        ge=60,
     )
 
     @property

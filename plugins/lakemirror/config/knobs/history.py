@@ -35,8 +35,9 @@ class HistoryKnobs(Section, defer_build=True):
     )
     history_bytes: Bytes | None = knob(
         None,
-        "The mirror's metadata file stays below this size by letting its oldest versions go; null: what the mirror's "
-        "catalog takes (BLMS 1 MB, Glue 20 MB, others without limit).",
+        "The mirror's metadata file stays below this size, with the logs that a REST server adds, by letting its "
+        "oldest versions go; null: what the mirror's catalog takes (BLMS 1 MB or rest.max-metadata-bytes, Glue 20 MB, "
+        "others without limit).",
         requirement="M7, T26",
         unit="bytes",
         ge=1,

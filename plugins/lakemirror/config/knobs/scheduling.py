@@ -17,15 +17,22 @@ class SchedulingKnobs(Section, defer_build=True):
         "When `mirror__<ns>__<table>` runs: five cron fields, a preset such as `@hourly`, or null (triggered only).",
         requirement="A4",
     )
+    mirror_trigger: Literal["schedule", "watch"] = knob(
+        "schedule",
+        "What starts the replicator: its schedule alone, or also a watcher on the source catalog's heads, with the "
+        "schedule as the net below it.",
+        requirement="A4, T43",
+    )
     follow_schedule: Cron | None = knob(
         "*/10 * * * *",
         "When `follow__<ns>__<table>` runs by itself, as the net below events; null: never.",
         requirement="A4, T43",
     )
-    follow_trigger: Literal["asset", "sensor"] = knob(
+    follow_trigger: Literal["asset", "sensor", "bucket", "pubsub", "sqs"] = knob(
         "asset",
-        "What starts the follower early: the asset event of a mirror run in the same Airflow, or a deferred sensor "
-        "that watches `_ready/` (a follower in another Airflow).",
+        "What starts the follower early: the asset event of a mirror run in the same Airflow; or, for a follower in "
+        "another Airflow, an asset watcher that polls the bucket's `_ready/` folders, one that reads the bucket's "
+        "notifications from Pub/Sub or SQS (see `events`), or a deferred sensor in each scheduled run.",
         requirement="A4, A6",
     )
     retries: Count = knob(
@@ -58,7 +65,7 @@ class SchedulingKnobs(Section, defer_build=True):
     )
     group: str | None = knob(
         None,
-        "Tables of a group share a watermark: the time up to which all of them are visible.",
+        "Tables of a group share a watermark: the time up to which all of them are visible (`_groups/<name>.json` in "
+        "the mirror bucket, `lakemirror groups`).",
         requirement="M21",
-        takes_effect="planned",
     )

@@ -1,0 +1,150 @@
+"""The watermark of a group: the time up to which every commit on every table of the group is visible in the mirror.
+
+Each table has an entry: which version the mirror shows, and through which moment that covers its source. The watermark
+is the least of them, and there is none while a table has no entry. It goes back only where it must (a table joined the
+group, or a mirror was put back to an older version), and then the document tells when, from where and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lakemirror.errors import PermanentError
+from lakemirror.model import bounded_json
+
+FORMAT = 1
+MAX_BYTES = 1 << 24
+KEPT_MOVES = 20
+_MAX_VALUES = 1 << 20
+_MAX_TEXT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The mirror shows `version` of a table, and with it every commit of its source through `through`."""
+
+    version: int
+    through: datetime
+
+    def after(self, earlier: Reached | None) -> Reached:
+        """Of the same or a newer version nothing is forgotten; of an older one everything."""
+        if earlier is None or self.version < earlier.version or self.through >= earlier.through:
+            return self
+        return replace(self, through=earlier.through)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBack:
+    """The watermark was `was` and became `now`, because of this table."""
+
+    at: datetime
+    was: datetime
+    now: datetime | None
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWatermark:
+    """What `_groups/<name>.json` says."""
+
+    group: str
+    tables: Mapping[str, Reached | None] = field(default_factory=dict)  # every member; None: nothing is visible yet
+    moves_back: tuple[MoveBack, ...] = ()
+
+    @property
+    def watermark(self) -> datetime | None:
+        reached = [one.through for one in self.tables.values() if one is not None]
+        return min(reached) if reached and len(reached) == len(self.tables) else None
+
+    @property
+    def slowest(self) -> str | None:
+        """The table that holds the watermark where it is."""
+        if not self.tables:
+            return None
+        return min(self.tables, key=lambda name: (_order(self.tables[name]), name))
+
+    def advanced(self, members: Iterable[str], table: str, reached: Reached, now: datetime) -> GroupWatermark:
+        """With these members, of which `table` has reached this; a move back is written down."""
+        tables = {name: self.tables.get(name) for name in sorted({*members, table})}
+        tables[table] = reached.after(tables[table])
+        made = replace(self, tables=tables)
+        was = self.watermark
+        if was is None or (made.watermark is not None and made.watermark >= was):
+            return made
+        move = MoveBack(now, was, made.watermark, made.slowest or table)
+        return replace(made, moves_back=(*self.moves_back, move)[-KEPT_MOVES:])
+
+    def to_bytes(self) -> bytes:
+        document = {
+            "format": FORMAT,
+            "group": self.group,
+            "watermark": _text(self.watermark),
+            "tables": {
+                name: None if one is None else {"version": one.version, "through": _text(one.through)}
+                for name, one in sorted(self.tables.items())
+            },
+            "moves_back": [
+                {"at": _text(move.at), "was": _text(move.was), "now": _text(move.now), "table": move.table}
+                for move in self.moves_back
+            ],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, uri: str) -> GroupWatermark:
+        """PermanentError for what is no such document; deleting it is harmless: entries come back as tables follow."""
+        try:
+            document = bounded_json.object_of(data, max_values=_MAX_VALUES)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {repr(document['format'])[:100]}, this version reads {FORMAT}")
+            tables = {_name(name): _reached(one) for name, one in document["tables"].items()}
+            moves = tuple(
+                MoveBack(_time(move["at"]), _time(move["was"]), _or_none(move["now"]), _name(move["table"]))
+                for move in document["moves_back"]
+            )
+            return cls(_name(document["group"]), tables, moves)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as err:
+            raise PermanentError(
+                "read watermark",
+                uri,
+                f"not a watermark ({err!r})",
+                "see who wrote it; delete it, and it is made anew as tables follow",
+            ) from err
+
+
+def _order(reached: Reached | None) -> datetime:
+    return datetime.min.replace(tzinfo=UTC) if reached is None else reached.through
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def _reached(document: Any) -> Reached | None:
+    if document is None:
+        return None
+    version = document["version"]
+    if type(version) is not int or not 0 < version < 1 << 62:
+        raise ValueError(f"version is {repr(version)[:100]}")
+    return Reached(version, _time(document["through"]))
+
+
+def _name(text: Any) -> str:
+    if not isinstance(text, str) or not 0 < len(text) <= _MAX_TEXT:
+        raise ValueError(f"{repr(text)[:100]} is no name")
+    return text
+
+
+def _or_none(text: Any) -> datetime | None:
+    return None if text is None else _time(text)
+
+
+def _time(text: Any) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time has no zone")
+    return moment.astimezone(UTC)

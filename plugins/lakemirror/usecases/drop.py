@@ -1,0 +1,46 @@
+"""Drop a mirror: readers no longer find the table, and nothing that was published before is published any more.
+
+Its files stay for garbage collection. Ordinals go on: if the source is mirrored again, its next version begins a chain
+of its own, and the follower registers the table anew.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lakemirror import bridge
+from lakemirror.errors import LostRaceError, PermanentError
+from lakemirror.follow.follower import head_of
+from lakemirror.model.results import DropResult
+from lakemirror.model.table import TableRef
+from lakemirror.replicate.fence import TakesLease
+from lakemirror.usecases.ports import Ports
+
+
+def drop_mirror(table: TableRef, ports: Ports, fence: TakesLease, now: datetime) -> DropResult:
+    """Under the lease, so that no run in flight publishes meanwhile; TableBusyError if one is at work.
+
+    First the markers, then the catalog: whatever is cut in between, followers do not bring the table back, and dropping
+    it again finishes the work.
+    """
+    layout, store, catalog = ports.layout(table), ports.mirror_store, ports.mirror_catalog
+    held = fence.acquire()
+    try:
+        head = head_of(catalog, store, layout, table)
+        if head is not None and head.version is None:
+            raise PermanentError(
+                "drop mirror",
+                str(table),
+                f"its head {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",
+                "see who writes to the mirror; it is ours to drop again after `follow --overwrite-foreign`",
+            )
+        ordinals = bridge.published(store, layout)
+        if ordinals.last_used > ordinals.dropped:
+            bridge.mark_dropped(store, layout, ordinals.last_used, now)
+        if head is not None:
+            catalog.drop(table, head.shown)
+            if catalog.load(table) is not None:
+                raise LostRaceError("drop mirror", str(table), "a follower registered it again meanwhile", "run again")
+    finally:
+        held.release()
+    return DropResult(table, None if head is None else head.version, ordinals.last_used or None)

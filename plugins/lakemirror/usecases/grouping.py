@@ -1,0 +1,71 @@
+"""Groups of tables and their watermark, as configuration, bucket and followers make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from lakemirror import bridge, currency
+from lakemirror.config.models import Config
+from lakemirror.follow import groups
+from lakemirror.model.group import GroupWatermark, Reached
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.results import GroupResult
+from lakemirror.model.table import TableRef
+from lakemirror.storage.port import ObjectStore
+
+
+def members(config: Config, tables: Iterable[TableRef], group: str) -> tuple[str, ...]:
+    return tuple(str(table) for table in tables if config.knobs_for(table).group == group)
+
+
+def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
+    return tuple(sorted({name for table in tables if (name := config.knobs_for(table).group) is not None}))
+
+
+def note_current(store: ObjectStore, layout: TableLayout, version: int, as_of: datetime) -> None:
+    currency.note(store, layout, currency.Current(version, as_of))
+
+
+def record_shown(
+    store: ObjectStore,
+    location: str,
+    group: str,
+    tables: Iterable[str],
+    table: TableRef,
+    layout: TableLayout,
+    version: int,
+    now: datetime,
+    shown_now: Callable[[], int | None],
+) -> GroupWatermark:
+    """The mirror catalog showed this version: say so in the group's watermark. `shown_now` asks the catalog again.
+
+    It may be demoted by now: then the record of that counts.
+    """
+
+    def reached(shown: int) -> Reached:
+        was_demoted = bridge.is_demoted(store, layout, shown)
+        return groups.reached(store, layout, bridge.read_published(store, layout, shown, was_demoted=was_demoted))
+
+    def ask_again() -> Reached | None:
+        shown = shown_now()
+        return None if shown is None else reached(shown)
+
+    return groups.record(store, location, group, tables, str(table), reached(version), now, ask_again)
+
+
+def describe(store: ObjectStore, location: str, group: str, tables: Iterable[str], now: datetime) -> GroupResult:
+    """What readers may rely on: the document as it is, and members that it does not know yet."""
+    found = groups.load(store, location, group)
+    known = {} if found is None else dict(found.tables)
+    missing = sorted({*tables} - known.keys())
+    watermark = None if found is None or missing else found.watermark
+    slowest = missing[0] if missing else None if found is None else found.slowest
+    return GroupResult(
+        group=group,
+        watermark=watermark,
+        lag_s=None if watermark is None else max(0.0, (now - watermark).total_seconds()),
+        slowest=slowest,
+        tables={name: known.get(name) for name in sorted({*known, *missing})},
+        moves_back=() if found is None else found.moves_back,
+    )

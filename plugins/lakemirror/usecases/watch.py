@@ -1,0 +1,162 @@
+"""Watch: which of some tables ask for a run, told cheaply and again and again. Never what a run will find.
+
+| watch | a look costs for a table | it asks for a run when |
+|---|---|---|
+| ReadyWatch | a HEAD of the next marker, seldom a listing | a ready version is above what the mirror's catalog shows |
+| SourceWatch | a call to the source's catalog | the head is not the one that the newest ready marker was made from |
+
+A listing: when the next marker is there, when a table is named, and after RELIST_S. A call: all tables in one query
+where the catalog has one, otherwise one per table, answered by 304 where the server knows ETags.
+
+What was seen is compared with bucket and catalogs, not with a memory: a watch that starts anew asks once for each table
+that is behind, and for no other. What it does remember only saves it from asking twice. A look that fails in passing
+raises and leaves nothing half remembered; a table that cannot be told of for good asks for a run, whose task says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakemirror import bridge
+from lakemirror.catalogs.heads import in_parallel, read_heads
+from lakemirror.errors import LakemirrorError, PermanentError
+from lakemirror.follow.follower import head_of
+from lakemirror.model.table import TableRef
+from lakemirror.storage.port import ObjectNotFound
+
+if TYPE_CHECKING:
+    from lakemirror.usecases.ports import Ports
+
+WORKERS: Final = 8  # calls at once; within the connections that a client keeps open
+RELIST_S: Final = 600.0
+_BROKEN: Final = "error"  # the mark of a table that cannot be told of
+
+Hints = dict[TableRef, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The state of a table as last looked at: `mark` names it, `hint` is the same if it asks for a run."""
+
+    mark: str
+    hint: str | None
+
+
+class ReadyWatch:
+    """Of the mirror's side: needs the bucket and the mirror's catalog, nothing of the source."""
+
+    def __init__(self, ports: Ports, timer: Callable[[], float], *, workers: int = WORKERS) -> None:
+        self._ports = ports
+        self._timer = timer
+        self._workers = workers
+        self._newest: dict[TableRef, tuple[int, float]] = {}
+        self._seen: dict[TableRef, _Seen] = {}
+
+    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Hints:
+        """The tables that are behind, each with its newest version; `named` are listed for sure."""
+
+        def one(table: TableRef) -> tuple[TableRef, str | None]:
+            return table, self._hint(table, is_named=table in named)
+
+        return _asking(in_parallel(one, tables, self._workers))
+
+    def forget(self, tables: Collection[TableRef]) -> None:
+        """The next look at these is like a first one."""
+        for table in tables:
+            self._newest.pop(table, None)
+            self._seen.pop(table, None)
+
+    def _hint(self, table: TableRef, *, is_named: bool) -> str | None:
+        try:
+            newest = self._find(table, is_named=is_named)
+            seen = self._seen.get(table)
+            if seen is None or seen.mark != f"v{newest}":
+                mark = f"v{newest}"
+                seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None)
+            return seen.hint
+        except PermanentError as err:
+            return _broken(err)
+
+    def _find(self, table: TableRef, *, is_named: bool) -> int:
+        """The newest ready version; 0 if there is none."""
+        store, layout = self._ports.mirror_store, self._ports.layout(table)
+        known, listed_at = self._newest.get(table, (None, 0.0))
+        if known is not None and not is_named and self._timer() - listed_at < RELIST_S:
+            try:
+                store.head(layout.ready(known + 1))
+            except ObjectNotFound:
+                return known
+        newest = bridge.published(store, layout).newest or 0
+        self._newest[table] = newest, self._timer()
+        return newest
+
+    def _shown(self, table: TableRef) -> int:
+        """The version that readers see; 0 if there is none, or a foreign one, which the follower will report."""
+        ports = self._ports
+        head = head_of(ports.mirror_catalog, ports.mirror_store, ports.layout(table), table)
+        return 0 if head is None or head.version is None else head.version
+
+
+class SourceWatch:
+    """Of the source's side: needs its catalog and, for heads that are new, the ready markers in the mirror's bucket."""
+
+    def __init__(self, ports: Ports, *, workers: int = WORKERS) -> None:
+        self._ports = ports
+        self._workers = workers
+        self._seen: dict[TableRef, _Seen] = {}
+
+    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Hints:
+        """The tables whose head is not mirrored, each with that head; a table that was dropped asks for nothing.
+
+        Every look asks the catalog for every head, so that `named` changes nothing.
+        """
+        heads = read_heads(self._ports.source_catalog, tables, self._workers)
+
+        def one(table: TableRef) -> tuple[TableRef, str | None]:
+            head = heads[table]
+            if isinstance(head, PermanentError):
+                return table, _broken(head)
+            return table, None if head is None else self._hint(table, head)
+
+        changed = [table for table in tables if not self._is_known(table, heads[table])]
+        answers = dict(in_parallel(one, changed, self._workers))
+        return _asking((table, answers[table] if table in answers else self._known_hint(table)) for table in tables)
+
+    def forget(self, tables: Collection[TableRef]) -> None:
+        """The next look at these is like a first one."""
+        for table in tables:
+            self._seen.pop(table, None)
+
+    def _is_known(self, table: TableRef, head: object) -> bool:
+        seen = self._seen.get(table)
+        return seen is not None and seen.mark == head
+
+    def _known_hint(self, table: TableRef) -> str | None:
+        return self._seen[table].hint
+
+    def _hint(self, table: TableRef, head: str) -> str | None:
+        try:
+            hint = None if self._mirrored_from(table) == head else head
+        except PermanentError as err:
+            return _broken(err)
+        self._seen[table] = _Seen(head, hint)
+        return hint
+
+    def _mirrored_from(self, table: TableRef) -> str | None:
+        store, layout = self._ports.mirror_store, self._ports.layout(table)
+        newest = bridge.published(store, layout).newest
+        return None if newest is None else bridge.read_ready(store, layout, newest).source_metadata_location
+
+
+Watch = ReadyWatch | SourceWatch
+
+
+def _asking(answers: Iterable[tuple[TableRef, str | None]]) -> Hints:
+    return {table: hint for table, hint in answers if hint is not None}
+
+
+def _broken(err: LakemirrorError) -> str:
+    """The same trouble asks for one run, and other trouble for another."""
+    return f"{_BROKEN}: {err}"

@@ -1,0 +1,112 @@
+"""Group watermarks in the bucket: many followers, one document, nobody's entry lost."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakemirror.errors import LostRaceError
+from lakemirror.follow import groups
+from lakemirror.model.group import Reached
+from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectStore
+from lakemirror.storage.wrappers.count import CountingStore
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+HOME = "memory://bucket/mirror"
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObstoreStore({})
+
+
+def test_each_follower_writes_its_own_entry(store: ObjectStore) -> None:
+    members = [f"t{number}" for number in range(8)]
+
+    def follow(number: int) -> None:
+        for version in range(1, 6):
+            groups.record(store, HOME, "g", members, f"t{number}", Reached(version, at(10 * version + number)), at(99))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(follow, range(8)))
+    found = groups.load(store, HOME, "g")
+    assert found is not None
+    assert found.tables == {f"t{number}": Reached(5, at(50 + number)) for number in range(8)}
+    assert found.watermark == at(50)
+    assert found.moves_back == ()
+
+
+def test_what_has_not_moved_is_not_written(store: ObjectStore) -> None:
+    groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(2))
+    counted = CountingStore(store)
+    groups.record(counted, HOME, "g", ["a"], "a", Reached(1, at(1)), at(3))
+    assert {verb: count for verb, count in counted.counts.items() if count} == {"get": 1}
+
+
+def test_a_move_back_is_told(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(5)), at(6))
+    with caplog.at_level(logging.WARNING):
+        groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(7))
+    assert "goes back" in caplog.text
+    assert "because of a" in caplog.text
+
+
+def test_a_follower_that_was_slow_moves_nothing_back(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    """It saw v1 before another one made v2 the head and wrote that down."""
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(5)), at(6))
+    asked: list[Reached | None] = [Reached(2, at(5)), None, Reached(1, at(1))]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            found = groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(7), lambda: asked.pop(0))
+            assert (found.tables, found.moves_back) == ({"a": Reached(2, at(5))}, ())
+    assert caplog.text == ""
+    found = groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(7), lambda: asked.pop(0))
+    assert (found.watermark, len(found.moves_back)) == (at(1), 1)  # the catalog shows it: it was put back
+
+
+def test_what_is_not_lowered_asks_the_catalog_nothing(store: ObjectStore) -> None:
+    def ask() -> Reached | None:
+        raise AssertionError("asked")
+
+    for version in (1, 1, 2):
+        groups.record(store, HOME, "g", ["a"], "a", Reached(version, at(version)), at(7), ask)
+
+
+def test_between_asking_again_and_writing_nobody_is_overwritten(store: ObjectStore) -> None:
+    """The catalog is asked anew whenever the document has moved."""
+    groups.record(store, HOME, "g", ["a"], "a", Reached(3, at(3)), at(6))
+    shown = [Reached(2, at(2)), Reached(4, at(4))]
+
+    def ask() -> Reached:
+        found = shown.pop(0)
+        if shown:  # right after this look the head moves on, and the other follower writes that down
+            groups.record(store, HOME, "g", ["a"], "a", Reached(4, at(4)), at(7))
+        return found
+
+    found = groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(8), ask)
+    assert (found.tables, found.moves_back) == ({"a": Reached(4, at(4))}, ())
+
+
+def test_endless_conflict_is_a_lost_race(store: ObjectStore) -> None:
+    class Busy(CountingStore):
+        def put(self, uri: str, data: bytes, condition: object) -> ObjectInfo:  # type: ignore[override]
+            raise ConditionFailed("put", uri, "somebody was faster", "read it")
+
+    with pytest.raises(LostRaceError, match="others write it"):
+        groups.record(Busy(store), HOME, "g", ["a"], "a", Reached(1, at(1)), at(2))
+
+
+@pytest.mark.parametrize("name", ["finance", "a/b", "../x", "ä %", "."])
+def test_any_name_is_one_object_below_the_folder(store: ObjectStore, name: str) -> None:
+    groups.record(store, HOME, name, ["a"], "a", Reached(1, at(1)), at(2))
+    assert groups.load(store, HOME, name) is not None
+    assert groups.names(store, HOME) == (name,)
+    assert groups.uri_of(HOME, name).count("/") == f"{HOME}/_groups/x".count("/")

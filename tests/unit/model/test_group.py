@@ -1,0 +1,93 @@
+"""The watermark of a group: the least of its tables, never back in silence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakemirror.errors import PermanentError
+from lakemirror.model.group import KEPT_MOVES, GroupWatermark, MoveBack, Reached
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+URI = "file:///m/_groups/g.json"
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def group(**tables: Reached | None) -> GroupWatermark:
+    return GroupWatermark("g", tables)
+
+
+def test_the_watermark_is_that_of_the_slowest_table() -> None:
+    found = group(a=Reached(3, at(5)), b=Reached(1, at(2)))
+    assert (found.watermark, found.slowest) == (at(2), "b")
+
+
+def test_there_is_none_while_a_member_shows_nothing() -> None:
+    found = group(a=Reached(3, at(5))).advanced(["a", "b"], "a", Reached(4, at(9)), at(10))
+    assert (found.watermark, found.slowest) == (None, "b")
+
+
+def test_it_goes_on_as_tables_do() -> None:
+    found = group(a=Reached(3, at(5)), b=Reached(1, at(2))).advanced(["a", "b"], "b", Reached(2, at(7)), at(8))
+    assert found.watermark == at(5)
+    assert found.moves_back == ()
+
+
+def test_an_older_note_of_the_same_version_takes_nothing_back() -> None:
+    found = group(a=Reached(3, at(5))).advanced(["a"], "a", Reached(3, at(4)), at(8))
+    assert found.watermark == at(5)
+
+
+def test_a_mirror_that_was_put_back_moves_it_back_and_says_so() -> None:
+    found = group(a=Reached(3, at(5)), b=Reached(2, at(6))).advanced(["a", "b"], "a", Reached(2, at(1)), at(8))
+    assert found.watermark == at(1)
+    assert found.moves_back == (MoveBack(at(8), at(5), at(1), "a"),)
+
+
+def test_a_table_that_joins_moves_it_back_and_says_so() -> None:
+    joined = group(a=Reached(3, at(5))).advanced(["a", "b"], "a", Reached(4, at(6)), at(8))
+    assert joined.moves_back == (MoveBack(at(8), at(5), None, "b"),)
+    late = joined.advanced(["a", "b"], "b", Reached(1, at(2)), at(9))
+    assert late.watermark == at(2)
+    assert late.moves_back == joined.moves_back  # from none to some is no move back
+
+
+def test_a_table_that_leaves_no_longer_counts() -> None:
+    found = group(a=Reached(3, at(5)), b=Reached(1, at(2))).advanced(["a"], "a", Reached(3, at(5)), at(8))
+    assert found.watermark == at(5)
+    assert list(found.tables) == ["a"]
+
+
+def test_only_the_last_moves_are_kept() -> None:
+    found = group(a=Reached(1000, at(0)))
+    for number in range(KEPT_MOVES + 5):
+        found = found.advanced(["a"], "a", Reached(999 - number, at(-number - 1)), at(number))
+    assert len(found.moves_back) == KEPT_MOVES
+    assert found.moves_back[-1].now == at(-KEPT_MOVES - 5)
+
+
+def test_it_reads_what_it_wrote() -> None:
+    found = GroupWatermark("g", {"a": Reached(3, at(5)), "b": None}, (MoveBack(at(8), at(5), None, "b"),))
+    assert GroupWatermark.from_bytes(found.to_bytes(), URI) == found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"format": 2, "group": "g", "tables": {}, "moves_back": []}',
+        b'{"format": 1, "group": "g", "tables": {"a": {"version": 0, "through": "2026-05-01T12Z"}}, "moves_back": []}',
+        b'{"format": 1, "group": "g", "tables": {"a": {"version": 1, "through": "2026-05-01T12"}}, "moves_back": []}',
+        b'{"format": 1, "group": "g", "tables": [], "moves_back": []}',
+        b'{"format": 1, "group": 7, "tables": {}, "moves_back": []}',
+        b'{"format": 1, "group": "g", "tables": {}, "moves_back": [{}]}',
+    ],
+)
+def test_anything_else_is_refused_by_name(data: bytes) -> None:
+    with pytest.raises(PermanentError, match="not a watermark"):
+        GroupWatermark.from_bytes(data, URI)

@@ -1,0 +1,174 @@
+"""Watches over a real lake: what they ask for, what a look costs, and that nothing is lost when they start anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from lakemirror import bridge
+from lakemirror.app import App
+from lakemirror.errors import TransientError
+from lakemirror.model.table import TableRef
+from lakemirror.storage.port import ObjectStore
+from lakemirror.usecases.watch import RELIST_S, ReadyWatch
+from tests.lake import ORDERS, Lake, rows
+
+LATE = TableRef.parse("shop.late")
+BOTH = (LATE, ORDERS)
+
+
+class Spy:
+    """Counts what is asked of a store."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def wrap(self, side: str, store: ObjectStore) -> ObjectStore:
+        spy = self
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                verb = getattr(store, name)
+
+                def ask(*args: Any, **options: Any) -> Any:
+                    spy.asked[name] += 1
+                    return verb(*args, **options)
+
+                return ask
+
+        watched: Any = Watched()
+        return watched  # type: ignore[no-any-return]
+
+    def cost(self) -> dict[str, int]:
+        cost, self.asked = dict(self.asked), Counter()
+        return cost
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path, tables=[{"name": str(ORDERS)}, {"name": str(LATE)}])
+    made.create().append(rows(1))
+    return made
+
+
+def away() -> Any:
+    """No marker can be listed for a while."""
+    return patch.object(bridge, "published", side_effect=TransientError("list", "x", "away"))
+
+
+def follower(lake: Lake, spy: Spy) -> ReadyWatch:
+    return lake.follower(wrap_store=spy.wrap).watch_ready()
+
+
+def test_ready_a_table_asks_until_the_mirror_shows_its_newest_version(lake: Lake) -> None:
+    watch = lake.follower().watch_ready()
+    assert watch.look(BOTH) == {}
+    lake.mirror()
+    assert watch.look(BOTH) == {ORDERS: "v1"}
+    lake.follow()
+    assert lake.follower().watch_ready().look(BOTH) == {}
+    watch.forget([ORDERS])
+    assert watch.look(BOTH) == {}
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    lake.mirror()
+    assert watch.look(BOTH) == {ORDERS: "v2"}
+
+
+def test_ready_an_idle_look_is_one_head(lake: Lake) -> None:
+    lake.sync()
+    spy = Spy()
+    watch = follower(lake, spy)
+    watch.look(BOTH)
+    assert spy.cost()["list"] == 2
+    watch.look(BOTH)
+    assert spy.cost() == {"head": 2}
+
+
+def test_ready_a_table_that_is_named_is_listed(lake: Lake) -> None:
+    lake.sync()
+    spy = Spy()
+    watch = follower(lake, spy)
+    watch.look(BOTH)
+    spy.cost()
+    watch.look(BOTH, named={ORDERS})
+    assert spy.cost() == {"head": 1, "list": 1}
+
+
+def test_ready_versions_behind_a_demoted_one_are_found_in_time(lake: Lake) -> None:
+    """v2 was demoted before anybody saw it: the HEAD of v2 finds nothing, a later listing finds v3."""
+    lake.sync()
+    clock = [0.0]
+    app = App(lake.follower().config, timer=lambda: clock[0])
+    watch = app.watch_ready()
+    assert watch.look([ORDERS]) == {}
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    lake.mirror()
+    ready = lake.mirror_folder / "shop/orders/_ready"
+    (ready / "v2.ready.json").rename(ready / "v2.demoted.json")
+    lake.mirror()
+    assert watch.look([ORDERS]) == {}
+    clock[0] = RELIST_S
+    assert watch.look([ORDERS]) == {ORDERS: "v3"}
+
+
+def test_ready_a_damaged_table_asks_for_a_run_that_says_so_and_keeps_nobody_back(lake: Lake) -> None:
+    lake.mirror()
+    lake.create(LATE)
+    ready = lake.mirror_folder / "shop/late/_ready"
+    ready.mkdir(parents=True)
+    (ready / ("v" + "9" * 30 + ".ready.json")).write_text("{}")
+    hints = lake.follower().watch_ready().look(BOTH)
+    assert hints[ORDERS] == "v1"
+    assert hints[LATE].startswith("error: read marker")
+
+
+def test_ready_trouble_in_passing_loses_nothing(lake: Lake) -> None:
+    watch = lake.follower().watch_ready()
+    assert watch.look(BOTH) == {}
+    lake.mirror()
+    with away(), pytest.raises(TransientError):
+        watch.look(BOTH)
+    assert watch.look(BOTH) == {ORDERS: "v1"}
+
+
+def test_source_a_head_asks_until_it_is_mirrored(lake: Lake) -> None:
+    watch = lake.app().watch_source()
+    (head,) = watch.look(BOTH).values()
+    assert head == lake.source.load_table(str(ORDERS)).metadata_location
+    lake.mirror()
+    assert lake.app().watch_source().look(BOTH) == {}, "a new one looks at the bucket, not at a memory"
+    watch.forget([ORDERS])
+    assert watch.look(BOTH) == {}
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    assert list(watch.look(BOTH)) == [ORDERS]
+
+
+def test_source_an_idle_look_asks_the_catalog_alone(lake: Lake) -> None:
+    lake.mirror()
+    spy = Spy()
+    watch = lake.app(wrap_store=spy.wrap).watch_source()
+    watch.look(BOTH)
+    assert spy.cost() == {"list": 1, "get": 1}, "the marker of the one table that has a head"
+    watch.look(BOTH)
+    assert spy.cost() == {}
+
+
+def test_source_a_dropped_table_asks_for_nothing_and_a_recreated_one_does(lake: Lake) -> None:
+    lake.mirror()
+    watch = lake.app().watch_source()
+    watch.look(BOTH)
+    lake.source.drop_table(str(ORDERS))
+    assert watch.look(BOTH) == {}
+    lake.create().append(rows(1))
+    assert list(watch.look(BOTH)) == [ORDERS]
+
+
+def test_source_trouble_in_passing_loses_nothing(lake: Lake) -> None:
+    watch = lake.app().watch_source()
+    with away(), pytest.raises(TransientError):
+        watch.look(BOTH)
+    assert list(watch.look(BOTH)) == [ORDERS]

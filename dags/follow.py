@@ -5,7 +5,8 @@
 compare-and-set. Needs nothing but the bucket and the mirror catalog: it may run in another Airflow than `mirror__…`.
 
 **When.** At the event that `mirror__…` emits when it has published, and on a schedule of its own, because an event is
-only a hint. With `follow_trigger: sensor` the task `await_ready` watches the bucket instead of waiting for events.
+only a hint. `follow_trigger` may name other events: a watcher on the bucket (`bucket`), its notifications (`pubsub`,
+`sqs`), or the task `await_ready`, which watches the bucket in each scheduled run (`sensor`).
 
 **Safe to rerun?** Yes. At the newest version already: the task is skipped. Several versions ready: only the newest is
 applied.

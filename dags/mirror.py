@@ -13,6 +13,8 @@ of it until `follow__…` moves the catalog.
 | `rewrite_metadata` | Spark: manifests, manifest lists, metadata with the mirror's paths |
 | `publish_version` | verifies, then publishes the ready marker |
 
+**When.** On its schedule; with `mirror_trigger: watch` also when a watcher sees a new head in the source's catalog.
+
 **Safe to rerun?** Yes, any task and the whole run, at any time; finished work is not done twice, and a version that
 was published is never altered. Two runs of one table cannot both publish: the second stops and says so.
 

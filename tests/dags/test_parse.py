@@ -154,6 +154,47 @@ def test_the_trigger_form_is_typed_and_described(parsed: dict[str, Any]) -> None
     assert _dag(parsed, "follow__sales__orders").get("params", []) == []
 
 
+WATCHED: dict[str, Any] = {
+    "mirror": {"catalog": {"name": "cloud", "type": "sql", "conn_id": "lake_cloud"}, "location": "s3://mirror/lake"},
+    "events": {
+        "poll_seconds": 7,
+        "sqs": {"conn_id": "aws_q", "queue_url": "https://sqs.example.com/1/q"},
+    },
+    "defaults": {"mirror_trigger": "watch"},
+}
+
+
+def test_watchers_are_made_without_asking_anybody(parse: Parse, tmp_path: Path) -> None:
+    """No provider is imported, no connection asked for, and two parses are the same."""
+    tables = [
+        {"name": "sales.orders", "follow_trigger": "bucket"},
+        {"name": "sales.late", "follow_trigger": "sqs", "schedule": None, "follow_schedule": None},
+    ]
+    config = write_config(tmp_path / "lm.yaml", tables, **WATCHED)
+    answer = parse(config)
+    assert answer["errors"] == {}
+    assert answer["heavy"] == []
+    assert parse(config, hash_seed=4711)["dags"] == answer["dags"]
+    common = {"config_path": str(config), "poll_interval_s": 7}
+    queue = {"conn_id": "aws_q", "queue_url": "https://sqs.example.com/1/q", "region": None}
+    for dag_id, schedule, kind, what, more in (
+        ("mirror__sales__orders", "AssetOrTimeSchedule", "watchers.SourceHeadTrigger", "changed", {}),
+        ("mirror__sales__late", "AssetTriggeredTimetable", "watchers.SourceHeadTrigger", "changed", {}),
+        ("follow__sales__orders", "AssetOrTimeSchedule", "watchers.ReadyFolderTrigger", "arrived", {}),
+        ("follow__sales__late", "AssetTriggeredTimetable", "inboxes.SqsNoticeTrigger", "arrived", queue),
+    ):
+        timetable = _dag(answer, dag_id)["timetable"]
+        assert timetable["__type"].rpartition(".")[2] == schedule
+        table = dag_id.partition("__")[2].replace("__", ".")
+        (asset,) = timetable["__var"]["asset_condition"]["objects"]
+        assert asset["uri"] == f"x-lakemirror://{what}/table__{table.replace('.', '__')}"
+        (watcher,) = asset["watchers"]
+        assert watcher["trigger"] == {
+            "classpath": f"lakemirror.airflow.{kind}",
+            "kwargs": {"table": table, **common, **more},
+        }
+
+
 def test_a_follower_without_a_source_has_only_follow_dags(parse: Parse, tmp_path: Path) -> None:
     answer = parse(write_config(tmp_path / "lm.yaml", TABLES[:1], with_source=False))
     assert answer["errors"] == {}
@@ -194,8 +235,10 @@ def test_a_wrong_configuration_is_an_import_error_that_names_line_and_key(parse:
         assert "retries" in text
 
 
-def test_two_hundred_tables_parse_within_two_seconds(parse: Parse, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "lm.yaml", [{"name": f"sales.t{number:03d}"} for number in range(200)])
+@pytest.mark.parametrize("knobs", [{}, {"mirror_trigger": "watch", "follow_trigger": "bucket"}])
+def test_two_hundred_tables_parse_within_two_seconds(parse: Parse, tmp_path: Path, knobs: dict[str, str]) -> None:
+    tables = [{"name": f"sales.t{number:03d}"} for number in range(200)]
+    config = write_config(tmp_path / "lm.yaml", tables, defaults=knobs)
     answer = parse(config)
     assert len(answer["dags"]) == 400
     assert answer["cpu_s"] <= 2.0

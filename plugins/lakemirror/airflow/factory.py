@@ -11,7 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, chain, get_parsing_context
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronTriggerTimetable,
+    Param,
+    chain,
+    get_parsing_context,
+)
 
 import lakemirror
 from lakemirror.airflow import assets, tables_file
@@ -31,6 +40,7 @@ from lakemirror.airflow.spec import (
     MirrorDagSpec,
     ResolveDagSpec,
     TaskRules,
+    WatchSpec,
     follow_specs,
     mirror_specs,
     resolve_spec,
@@ -89,7 +99,7 @@ def build_mirror_dag(spec: MirrorDagSpec, doc: str | None = None) -> DAG:
 
     common: dict[str, Any] = {"table": str(spec.table), "config_path": spec.config_path}
     jobs_folder = _jobs_folder()
-    with _dag(spec, doc, _cron(spec.schedule)) as dag:
+    with _dag(spec, doc, _mirror_schedule(spec)) as dag:
         tasks: list[Any] = [
             DetectChangeOperator(task_id="detect_change", outlets=[assets.ready_alias(spec.table)], **common)
         ]
@@ -158,12 +168,43 @@ def _cron(expression: str | None) -> CronTriggerTimetable | None:
     return None if expression is None else CronTriggerTimetable(expression, timezone="UTC")
 
 
+def _mirror_schedule(spec: MirrorDagSpec) -> Any:
+    if spec.watch is None:
+        return _cron(spec.schedule)
+    return _woken_by(assets.changed_asset(spec.table, _watcher(spec, spec.watch)), spec.schedule)
+
+
 def _follow_schedule(spec: FollowDagSpec) -> Any:
-    cron = _cron(spec.schedule)
+    if spec.watch is not None:
+        return _woken_by(assets.arrived_asset(spec.table, _watcher(spec, spec.watch)), spec.schedule)
     if spec.trigger == "sensor":
-        return cron
-    ready = [assets.ready_asset(spec.table)]
-    return ready if cron is None else AssetOrTimeSchedule(assets=ready, timetable=cron)
+        return _cron(spec.schedule)
+    return _woken_by(assets.ready_asset(spec.table), spec.schedule)
+
+
+def _woken_by(asset: Asset, schedule: str | None) -> Any:
+    """By an event, with the schedule as the net below it."""
+    cron = _cron(schedule)
+    return [asset] if cron is None else AssetOrTimeSchedule(assets=[asset], timetable=cron)
+
+
+def _watcher(spec: MirrorDagSpec | FollowDagSpec, watch: WatchSpec) -> AssetWatcher:
+    """Making a trigger asks nobody for anything; only the class is imported, and no provider with it."""
+    from lakemirror.airflow import inboxes, watchers
+
+    kinds: dict[str, type[watchers.TableWatchTrigger]] = {
+        "source": watchers.SourceHeadTrigger,
+        "bucket": watchers.ReadyFolderTrigger,
+        "pubsub": inboxes.PubsubNoticeTrigger,
+        "sqs": inboxes.SqsNoticeTrigger,
+    }
+    trigger = kinds[watch.kind](
+        table=str(spec.table),
+        config_path=spec.config_path,
+        poll_interval_s=watch.poll_interval_s,
+        **dict(watch.arguments),
+    )
+    return AssetWatcher(name=spec.table.dag_id(f"watch_{watch.kind}"), trigger=trigger)
 
 
 def _form() -> dict[str, Param]:

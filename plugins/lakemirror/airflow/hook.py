@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
@@ -29,14 +29,15 @@ class LakemirrorHook(BaseHook):
         self.config_path = config_path
 
     @contextmanager
-    def app(self) -> Iterator[App]:
+    def app(self, *, owner: str | None = None) -> Iterator[App]:
         """The use cases over the configuration at `config_path` (None: where the CLI would look), closed after use.
 
-        Connections come from Airflow: its secrets backends, its environment and its database, when they are needed.
+        `owner` is what leases are taken for (see `run_name`); None: this process. Connections come from Airflow: its
+        secrets backends, its environment and its database, when they are needed.
         """
         from lakemirror.app import App
 
-        app = App.load(self.config_path, connections=self.resolve)
+        app = App.load(self.config_path, connections=self.resolve, owner=owner)
         try:
             yield app
         finally:
@@ -73,6 +74,13 @@ class LakemirrorHook(BaseHook):
         from lakemirror.config.connections import variable_of
 
         return {variable_of(conn_id): self.resolve(conn_id).as_json() for conn_id in connection_ids(config)}
+
+
+def run_name(context: Context) -> str:
+    """Names a DAG run for all of its tasks and tries, and no run of another installation, also if the ids are equal."""
+    run = context["dag_run"]
+    started = "" if run.start_date is None else run.start_date.isoformat()
+    return f"airflow {run.dag_id} {run.run_id} {started}".rstrip()
 
 
 def _hide(connection: Connection) -> None:

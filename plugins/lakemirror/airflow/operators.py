@@ -14,8 +14,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from lakemirror.airflow import assets, tables_file
 from lakemirror.airflow.errors import airflow_errors
-from lakemirror.airflow.hook import LakemirrorHook
+from lakemirror.airflow.hook import LakemirrorHook, run_name
 from lakemirror.airflow.params import RunParams
+from lakemirror.errors import TableBusyError
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ class TableOperator(BaseOperator):
 class DetectChangeOperator(TableOperator, SkipMixin):
     """Asks what changed, and for a small change does the whole way to publish, here, without starting a JVM.
 
-    Nothing to do: this task and the rest are skipped. Small change, or dry run: this task succeeds, the rest is
-    skipped. Large change: returns where the plan is, and the Spark tasks follow.
+    Nothing to do, or another run at work on the table: this task and the rest are skipped. Small change, or dry run:
+    this task succeeds, the rest is skipped. Large change: returns where the plan is, and the Spark tasks follow.
     """
 
     ui_color = "#d7e8f7"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with airflow_errors(), LakemirrorHook(config_path=self.config_path).app() as app:
+        with airflow_errors(), LakemirrorHook(config_path=self.config_path).app(owner=run_name(context)) as app:
             params = RunParams.of(context["params"], context["dag_run"].conf)
             table = TableRef.parse(self.table)
             if params.dry_run:
@@ -62,7 +63,11 @@ class DetectChangeOperator(TableOperator, SkipMixin):
                 self.report([*plan.report(), "dry run: nothing was written"])
                 return self._end_here(context, plan.as_json())
             progress = self.progress_lines()
-            detected = app.detect(table, target_snapshot_id=params.target_snapshot_id, progress=progress)
+            try:
+                detected = app.detect(table, target_snapshot_id=params.target_snapshot_id, progress=progress)
+            except TableBusyError as err:  # another installation, or a run that was forced: it does what is to be done
+                self.log.info("nothing to do here: %s", err)
+                raise AirflowSkipException(str(err)) from err
             self.log.info("%s", detected.summary)
             if detected.lane == "none":
                 raise AirflowSkipException(detected.summary)
@@ -94,8 +99,8 @@ class PublishVersionOperator(TableOperator):
         self.plan_uri = plan_uri
 
     def execute(self, context: Context) -> dict[str, Any]:
-        table = TableRef.parse(self.table)
-        with airflow_errors(is_plan_fixed=True), LakemirrorHook(config_path=self.config_path).app() as app:
+        table, hook = TableRef.parse(self.table), LakemirrorHook(config_path=self.config_path)
+        with airflow_errors(is_plan_fixed=True), hook.app(owner=run_name(context)) as app:
             params = RunParams.of(context["params"])
             result = app.publish(table, self.plan_uri, full_verify=params.full_verify)
         self.report(result.report())
@@ -106,7 +111,9 @@ class PublishVersionOperator(TableOperator):
 class FollowOperator(TableOperator):
     """Moves the mirror to its newest ready version; needs no access to the source. Skipped if it is there already.
 
-    A version that an earlier try committed, and could not record before it failed, is still told as `visible`.
+    A version that an earlier try committed, and could not record before it failed, is still told as `visible`. So is
+    what a later try finds at the head: the try before it may have died after it had recorded the version and before
+    Airflow took its event. Events are hints, and told twice is fine.
     """
 
     ui_color = "#f4e7c8"
@@ -116,7 +123,8 @@ class FollowOperator(TableOperator):
         with airflow_errors(), LakemirrorHook(config_path=self.config_path).app() as app:
             result = app.follow(table)
         self.report(result.report())
-        if not (result.committed or result.first_seen):
+        is_told_again = context["ti"].try_number > 1 and result.version is not None
+        if not (result.committed or result.first_seen or is_told_again):
             raise AirflowSkipException(result.report()[0])
         facts = result.as_json()
         event = {key: facts[key] for key in ("table", "version", "snapshot_id")}

@@ -16,7 +16,7 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakemirror.airflow.errors import airflow_errors, exception_from_result
-from lakemirror.airflow.hook import LakemirrorHook
+from lakemirror.airflow.hook import LakemirrorHook, run_name
 
 if TYPE_CHECKING:
     from lakemirror.app import App
@@ -66,7 +66,7 @@ class SparkJobOperator(SparkSubmitOperator):
             with airflow_errors(is_plan_fixed=True):
                 hook = LakemirrorHook(config_path=self.config_path)
                 app = stack.enter_context(hook.app())
-                self._prepare(app, result_uri, folder)
+                self._prepare(app, result_uri, folder, run_name(context))
                 secrets = hook.driver_environment(app.config)
             try:
                 with _environment(secrets):
@@ -80,7 +80,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self.log.info("%s", line)
         return {key: result[key] for key in BRIEF if key in result}
 
-    def _prepare(self, app: App, result_uri: str, folder: Path) -> None:
+    def _prepare(self, app: App, result_uri: str, folder: Path, owner: str) -> None:
         from lakemirror.spark import library
 
         archive = library.build_archive(folder)
@@ -93,6 +93,7 @@ class SparkJobOperator(SparkSubmitOperator):
             *("--plan-uri", self.plan_uri),
             *(() if self.source_name is None else ("--source-name", self.source_name)),
             *("--result-uri", result_uri),
+            *("--owner", owner),
         ]
 
     def _check_connection(self) -> None:

@@ -48,6 +48,15 @@ class TaskRules:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSpec:
+    """A watcher beside the schedule: what it looks at, how often, and the other arguments of its trigger."""
+
+    kind: Literal["source", "bucket", "pubsub", "sqs"]
+    poll_interval_s: float
+    arguments: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorDagSpec:
     """`mirror__<ns>__<table>`: from the source's head to a ready marker."""
 
@@ -56,6 +65,7 @@ class MirrorDagSpec:
     schedule: str | None
     rules: TaskRules
     spark_conn_id: str
+    watch: WatchSpec | None = None
 
     @property
     def dag_id(self) -> str:
@@ -77,8 +87,9 @@ class FollowDagSpec:
     table: TableRef
     config_path: str
     schedule: str | None
-    trigger: Literal["asset", "sensor"]
+    trigger: Literal["asset", "sensor", "watch"]
     rules: TaskRules
+    watch: WatchSpec | None = None
 
     @property
     def dag_id(self) -> str:
@@ -121,7 +132,9 @@ def mirror_specs(config: Config, config_path: str, resolved_names: Iterable[str]
     specs = []
     for table in configured_tables(config, resolved_names):
         knobs = config.knobs_for(table)
-        specs.append(MirrorDagSpec(table, config_path, knobs.schedule, TaskRules.of(knobs), config.spark.conn_id))
+        watch = WatchSpec("source", config.events.poll_seconds) if knobs.mirror_trigger == "watch" else None
+        rules = TaskRules.of(knobs)
+        specs.append(MirrorDagSpec(table, config_path, knobs.schedule, rules, config.spark.conn_id, watch))
     return tuple(specs)
 
 
@@ -130,10 +143,24 @@ def follow_specs(config: Config, config_path: str, resolved_names: Iterable[str]
     specs = []
     for table in configured_tables(config, resolved_names):
         knobs = config.knobs_for(table)
-        specs.append(
-            FollowDagSpec(table, config_path, knobs.follow_schedule, knobs.follow_trigger, TaskRules.of(knobs))
-        )
+        watch, rules = _follow_watch(config, knobs), TaskRules.of(knobs)
+        trigger: Literal["asset", "sensor", "watch"]
+        trigger = "watch" if watch is not None else "sensor" if knobs.follow_trigger == "sensor" else "asset"
+        specs.append(FollowDagSpec(table, config_path, knobs.follow_schedule, trigger, rules, watch))
     return tuple(specs)
+
+
+def _follow_watch(config: Config, knobs: Knobs) -> WatchSpec | None:
+    poll_s, queues = config.events.poll_seconds, config.events
+    if knobs.follow_trigger == "bucket":
+        return WatchSpec("bucket", poll_s)
+    if knobs.follow_trigger == "pubsub" and queues.pubsub is not None:
+        names = ("conn_id", "project_id", "subscription")
+        return WatchSpec("pubsub", poll_s, tuple((name, getattr(queues.pubsub, name)) for name in names))
+    if knobs.follow_trigger == "sqs" and queues.sqs is not None:
+        names = ("conn_id", "queue_url", "region")
+        return WatchSpec("sqs", poll_s, tuple((name, getattr(queues.sqs, name)) for name in names))
+    return None
 
 
 def resolve_spec(config: Config, config_path: str, tables_path: str) -> ResolveDagSpec | None:

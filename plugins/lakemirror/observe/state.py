@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.catalogs.sql_engine import bounded_engine, bounded_url
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.table import TableRef
 
@@ -66,11 +67,12 @@ class StateDatabase:
         }
         if self.visible_at(table, version) is not None:
             return False
-        try:
-            with self._connection() as (connection, versions):
+        with self._connection() as (connection, versions):
+            try:
                 connection.execute(versions.insert().values(row))
-        except IntegrityError:
-            return False
+            except IntegrityError:  # another one was the first
+                connection.rollback()
+                return False
         return True
 
     def visible_at(self, table: TableRef, version: int) -> datetime | None:
@@ -81,14 +83,12 @@ class StateDatabase:
 
     @contextmanager
     def _connection(self) -> Iterator[tuple[Connection, Table]]:
-        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             engine, versions = self._open()
             with engine.begin() as connection:
                 yield connection, versions
-        except IntegrityError:
-            raise
         except (SQLAlchemyError, OSError, ImportError) as err:
             # of other errors than the driver's only the name: their text may hold the URI, and that a password
             cause = getattr(err, "orig", None) or type(err).__name__
@@ -97,12 +97,11 @@ class StateDatabase:
             ) from err
 
     def _open(self) -> tuple[Engine, Table]:
-        from sqlalchemy import BigInteger, Column, MetaData, String, Table, create_engine
-        from sqlalchemy.engine import make_url
-        from sqlalchemy.exc import OperationalError
+        from sqlalchemy import BigInteger, Column, MetaData, String, Table
+        from sqlalchemy.exc import DBAPIError
 
         if self._opened is None:
-            url = make_url(self._uri)
+            url = bounded_url(self._uri)
             if url.get_backend_name() == "sqlite" and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             metadata = MetaData()
@@ -113,8 +112,8 @@ class StateDatabase:
                 Column("visible_at", String(40), nullable=False),
             ]
             versions = Table("lakemirror_visible_versions", metadata, *columns)
-            engine = create_engine(url)
-            with suppress(OperationalError):  # another process may make the table at the same moment
+            engine = bounded_engine(url)
+            with suppress(DBAPIError):  # another process may make the table at the same moment: each server's own error
                 metadata.create_all(engine)
             metadata.create_all(engine)
             self._opened = engine, versions

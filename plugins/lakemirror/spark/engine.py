@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror import errors
+from lakemirror.copying.together import weightiest
 from lakemirror.errors import LakemirrorError
 from lakemirror.replicate.stage import Report, Stage
 from lakemirror.spark.worker import forget_archives
@@ -51,6 +52,14 @@ class SparkEngine:
         conf = self._session.sparkContext.getConf()
         host = conf.get("spark.driver.host")
         return None if host is None else (conf.get("spark.driver.bindAddress") or host, host)
+
+    @staticmethod
+    def is_repeated() -> bool:
+        """Of the task that asks: the executor of its first attempt was lost, or it is the twin of one that is slow."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        return task is not None and task.attemptNumber() > 0
 
     def narrow(self, most: int) -> tuple[SparkEngine, int]:
         """Each task is a process, and no more tasks are made than may work at once, whatever the cluster grows to."""
@@ -98,7 +107,7 @@ class SparkEngine:
         entries = self._spread(manifests, _ErrorsAsRows(read, entry), ddl).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(entries.unpersist)
         met = entries.where(_IS_ERROR).select("target").toArrow()
-        _raise_first([_revive(text) for text in met["target"].to_pylist()])
+        _raise_weightiest([_revive(text) for text in met["target"].to_pylist()])
         return entries.dropDuplicates(["target"])
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
@@ -205,7 +214,7 @@ class _WithoutErrors:
     def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
         kinds = batch.column(batch.schema.get_field_index("kind"))
         met = batch.filter(pc.equal(kinds, _ERROR_KIND))
-        _raise_first([_revive(text) for text in met["target"].to_pylist()])
+        _raise_weightiest([_revive(text) for text in met["target"].to_pylist()])
         return batch
 
 
@@ -221,14 +230,13 @@ def _open(envelopes: DataFrame, out: pa.Schema) -> pa.Table:
             failures.append(_revive(row["error"]))
         else:
             tables.append(_from_bytes(row["payload"]))
-    _raise_first(failures)
+    _raise_weightiest(failures)
     return pa.concat_tables([out.empty_table(), *tables])
 
 
-def _raise_first(failures: list[LakemirrorError]) -> None:
-    """What must be looked at comes before what may pass by itself."""
+def _raise_weightiest(failures: list[LakemirrorError]) -> None:
     if failures:
-        raise sorted(failures, key=lambda err: isinstance(err, errors.TransientError))[0]
+        raise weightiest(failures)
 
 
 def _describe(err: LakemirrorError) -> str:

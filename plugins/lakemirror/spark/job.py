@@ -49,6 +49,7 @@ class JobArgs:
     plan_uri: str
     result_uri: str
     source_name: str | None = None
+    owner: str | None = None
 
 
 Run = Callable[["SparkSession", JobArgs], Result]
@@ -63,9 +64,10 @@ def parse_args(argv: Sequence[str] | None, description: str | None, *, needs_sou
     if needs_source:
         parser.add_argument("--source-name", required=True, help="the source's state, as detect_change named it")
     parser.add_argument("--result-uri", required=True, help="where to write the result as JSON")
+    parser.add_argument("--owner", help="the run that the table's lease is taken for; default: this process")
     found = parser.parse_args(argv)
     source_name = found.source_name if needs_source else None
-    return JobArgs(found.config, found.table, found.plan_uri, found.result_uri, source_name)
+    return JobArgs(found.config, found.table, found.plan_uri, found.result_uri, source_name, found.owner)
 
 
 def progress_lines(args: JobArgs) -> LogLines:

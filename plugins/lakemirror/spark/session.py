@@ -34,6 +34,10 @@ class LazySparkEngine:
     def driver(self) -> tuple[str, str] | None:
         return SparkEngine(self._start()).driver
 
+    @staticmethod
+    def is_repeated() -> bool:
+        return SparkEngine.is_repeated()
+
     def narrow(self, most: int) -> tuple[SparkEngine, int]:
         return SparkEngine(self._start()).narrow(most)
 

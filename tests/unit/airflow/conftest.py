@@ -1,6 +1,7 @@
 """Airflow with a home of its own: nothing of the developer's is read, no examples, no database needed."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, create_autospec, patch
@@ -11,6 +12,9 @@ from lakemirror.app import App
 from tests.dags.airflow_home import use_private_airflow_home
 
 use_private_airflow_home()
+
+
+STARTED = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -33,6 +37,6 @@ def context() -> dict[str, Any]:
     return {
         "ti": ti,
         "params": params,
-        "dag_run": SimpleNamespace(conf={}),
+        "dag_run": SimpleNamespace(dag_id="mirror__shop__orders", run_id="r1", start_date=STARTED, conf={}),
         "outlet_events": OutletEventAccessors(),
     }

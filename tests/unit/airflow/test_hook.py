@@ -20,7 +20,7 @@ def test_the_configuration_named_is_the_one_loaded(app: MagicMock, path: str | N
     with LakemirrorHook(config_path=path).app() as found:
         assert found is app
         app.close.assert_not_called()
-    App.load.assert_called_once_with(path, connections=ANY)  # type: ignore[attr-defined]  # it is patched
+    App.load.assert_called_once_with(path, connections=ANY, owner=None)  # type: ignore[attr-defined]  # it is patched
     app.close.assert_called_once_with()
 
 

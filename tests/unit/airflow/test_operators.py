@@ -21,8 +21,9 @@ from lakemirror.airflow.operators import (
     PublishVersionOperator,
     ResolveTablesOperator,
 )
+from lakemirror.app import App
 from lakemirror.config.models import Config
-from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError, UsageError
 from lakemirror.model.results import Detected, FollowResult, Lane, MirrorResult, PlanResult
 from lakemirror.model.table import TableRef
 
@@ -58,6 +59,26 @@ class TestDetect:
             _detect_task().execute(context)
         app.mirror.assert_not_called()
         assert _events(context) == []
+
+    def test_another_run_at_work_skips_it_too(self, app: MagicMock, context: Any) -> None:
+        app.detect.side_effect = TableBusyError("take lease", "x", "somebody works on this table", "run again")
+        with pytest.raises(AirflowSkipException, match="somebody works on this table"):
+            _detect_task().execute(context)
+        app.mirror.assert_not_called()
+
+    def test_a_run_that_lost_its_lease_is_tried_again(self, app: MagicMock, context: Any) -> None:
+        app.detect.return_value = _detected("task")
+        app.mirror.side_effect = LostRaceError("keep lease", "x", "b took it over", "run again")
+        with pytest.raises(AirflowException) as caught:
+            _detect_task().execute(context)
+        assert not isinstance(caught.value, AirflowFailException | AirflowSkipException)
+
+    def test_leases_are_taken_for_the_run_with_all_its_tasks(self, app: MagicMock, context: Any) -> None:
+        app.detect.return_value = _detected("none")
+        with pytest.raises(AirflowSkipException):
+            _detect_task().execute(context)
+        name = "airflow mirror__shop__orders r1 2026-01-02T00:00:00+00:00"
+        assert App.load.call_args.kwargs["owner"] == name  # type: ignore[attr-defined]  # it is patched
 
     def test_a_small_change_is_done_here_and_the_rest_is_skipped(self, app: MagicMock, context: Any) -> None:
         app.detect.return_value = _detected("task")
@@ -181,6 +202,17 @@ class TestFollow:
         assert self._task().execute(context)["version"] == 8
         (event,) = context["outlet_events"][assets.visible_alias(ORDERS)].asset_alias_events
         assert event.extra == {"table": "sales.orders", "version": 8, "snapshot_id": "42"}
+
+    def test_a_later_try_tells_of_what_it_finds(self, app: MagicMock, context: Any) -> None:
+        """The try before it may have died between its record and Airflow's."""
+        context["ti"].try_number = 2
+        app.follow.return_value = FollowResult(ORDERS, 8, 42, committed=False)
+        assert self._task().execute(context)["version"] == 8
+        (event,) = context["outlet_events"][assets.visible_alias(ORDERS)].asset_alias_events
+        assert event.extra == {"table": "sales.orders", "version": 8, "snapshot_id": "42"}
+        app.follow.return_value = FollowResult(ORDERS, None, None, committed=False)
+        with pytest.raises(AirflowSkipException, match="nothing to do"):
+            self._task().execute(context)
 
     @pytest.mark.parametrize("version", [8, None])
     def test_nothing_to_do_is_skipped_without_an_event(self, app: MagicMock, context: Any, version: int | None) -> None:

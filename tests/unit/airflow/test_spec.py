@@ -7,6 +7,7 @@ from lakemirror.airflow.spec import (
     MirrorDagSpec,
     Tag,
     TaskRules,
+    WatchSpec,
     configured_tables,
     follow_specs,
     mirror_specs,
@@ -43,6 +44,23 @@ def test_a_follow_spec_has_its_own_schedule_and_trigger() -> None:
     assert spec == FollowDagSpec(TableRef.parse("sales.orders"), "/c.yaml", None, "sensor", TaskRules.of(knobs))
     assert spec.dag_id == "follow__sales__orders"
     assert spec.tags == ("lakemirror", "follow")
+
+
+def test_watchers_come_from_the_knobs_of_a_table_and_the_events_of_the_file() -> None:
+    config = Config.model_validate(
+        {
+            "source": SOURCE,
+            "mirror": {**MIRROR, "location": "s3://m/l"},
+            "events": {"poll_seconds": 3, "sqs": {"queue_url": "https://q"}},
+            "defaults": {"follow_trigger": "bucket", "mirror_trigger": "watch"},
+            "tables": [{"name": "a.b"}, {"name": "c.d", "follow_trigger": "sqs", "mirror_trigger": "schedule"}],
+        }
+    )
+    assert [spec.watch for spec in mirror_specs(config, "/c.yaml", ())] == [WatchSpec("source", 3), None]
+    queue = (("conn_id", "aws_default"), ("queue_url", "https://q"), ("region", None))
+    follow = follow_specs(config, "/c.yaml", ())
+    assert [spec.watch for spec in follow] == [WatchSpec("bucket", 3), WatchSpec("sqs", 3, queue)]
+    assert [spec.trigger for spec in follow] == ["watch", "watch"]
 
 
 def test_a_configuration_without_a_source_only_follows() -> None:

@@ -1,0 +1,151 @@
+"""Queues that get a bucket's notifications, by the hooks and connections of Airflow's google and amazon providers.
+
+Each message is delivered at least once, in no order, until it is done with. What goes wrong is a TransientError: queues
+come back, and whoever made a slip in a name corrects it while the watcher waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from airflow.sdk.exceptions import AirflowException
+
+from lakemirror.errors import TransientError
+from lakemirror.model.notices import objects_of_gcs, objects_of_s3
+
+if TYPE_CHECKING:
+    from airflow.providers.google.cloud.hooks.pubsub import PubSubAsyncHook
+
+SQS_BATCH: Final = 10  # Amazon's limit
+SQS_WAIT_S: Final = 10  # Amazon would take 20, but whoever stops the triggerer waits as long
+PUBSUB_BATCH: Final = 100
+PUBSUB_WAIT_S: Final = 30.0
+_SENT: Final = "SentTimestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a message names, and by which handle it is done with."""
+
+    handle: str
+    uris: tuple[str, ...]
+    sent_at: datetime
+
+
+class Inbox(Protocol):
+    """A queue with one kind of reader."""
+
+    async def receive(self) -> list[Message]:
+        """What is there, after waiting for a bounded time; each is delivered again unless `done` is told in time."""
+
+    async def done(self, handles: Sequence[str]) -> None:
+        """These need not be delivered again. One that is gone already is fine."""
+
+    async def close(self) -> None:
+        """Let go of connections; the next call makes new ones."""
+
+
+class SqsInbox:
+    """S3 → SQS. boto3 blocks, so it has a thread of its own."""
+
+    def __init__(self, *, conn_id: str, queue_url: str, region: str | None) -> None:
+        self._conn_id = conn_id
+        self._queue_url = queue_url
+        self._region = region
+        self._client: Any = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakemirror-sqs")
+
+    async def receive(self) -> list[Message]:
+        answer = await self._call(
+            "receive_message",
+            MaxNumberOfMessages=SQS_BATCH,
+            WaitTimeSeconds=SQS_WAIT_S,
+            MessageSystemAttributeNames=[_SENT],
+        )
+        return [_sqs_message(one) for one in answer.get("Messages", ())]
+
+    async def done(self, handles: Sequence[str]) -> None:
+        for start in range(0, len(handles), SQS_BATCH):
+            batch = handles[start : start + SQS_BATCH]
+            entries = [{"Id": str(number), "ReceiptHandle": handle} for number, handle in enumerate(batch)]
+            await self._call("delete_message_batch", Entries=entries)
+
+    async def close(self) -> None:
+        self._client = None
+        self._thread.shutdown(wait=False)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakemirror-sqs")
+
+    async def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, name, arguments)
+
+    def _ask(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        from airflow.providers.amazon.aws.hooks.sqs import SqsHook
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            if self._client is None:
+                self._client = SqsHook(aws_conn_id=self._conn_id, region_name=self._region).get_conn()
+            answer: dict[str, Any] = getattr(self._client, name)(QueueUrl=self._queue_url, **arguments)
+        except (BotoCoreError, ClientError, AirflowException, ValueError) as err:
+            raise _trouble(self._queue_url, err, "check events.sqs, its connection and the queue's policy") from err
+        return answer
+
+
+class PubsubInbox:
+    """GCS → Pub/Sub. `PUBSUB_EMULATOR_HOST` leads the client of Google's library to an emulator."""
+
+    def __init__(self, *, conn_id: str, project_id: str, subscription: str) -> None:
+        self._conn_id = conn_id
+        self._names = {"project_id": project_id, "subscription": subscription}
+        self._hook: PubSubAsyncHook | None = None
+
+    async def receive(self) -> list[Message]:
+        from google.api_core.exceptions import DeadlineExceeded
+
+        try:
+            got = await self._ask("pull", max_messages=PUBSUB_BATCH, return_immediately=False, timeout=PUBSUB_WAIT_S)
+        except TransientError as err:
+            if isinstance(err.__cause__, AirflowException) and isinstance(err.__cause__.__context__, DeadlineExceeded):
+                return []  # nothing came in that time
+            raise
+        return [_pubsub_message(one) for one in got]
+
+    async def done(self, handles: Sequence[str]) -> None:
+        if handles:
+            await self._ask("acknowledge", ack_ids=list(handles))
+
+    async def close(self) -> None:
+        self._hook = None
+
+    async def _ask(self, name: str, **arguments: Any) -> Any:
+        from airflow.providers.google.cloud.hooks.pubsub import PubSubAsyncHook
+        from google.api_core.exceptions import GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            if self._hook is None:
+                self._hook = PubSubAsyncHook(gcp_conn_id=self._conn_id, project_id=self._names["project_id"])
+            return await getattr(self._hook, name)(**self._names, **arguments)
+        except (GoogleAPIError, GoogleAuthError, AirflowException, ValueError) as err:
+            hint = "check events.pubsub, its connection and what it may do"
+            raise _trouble("/".join(self._names.values()), err, hint) from err
+
+
+def _sqs_message(message: dict[str, Any]) -> Message:
+    sent_ms = str(message.get("Attributes", {}).get(_SENT, "0"))
+    sent_at = datetime.fromtimestamp(int(sent_ms) / 1000 if sent_ms.isdecimal() else 0, tz=UTC)
+    return Message(str(message["ReceiptHandle"]), objects_of_s3(str(message.get("Body", ""))), sent_at)
+
+
+def _pubsub_message(received: Any) -> Message:
+    message = received.message
+    return Message(received.ack_id, objects_of_gcs(dict(message.attributes)), message.publish_time)
+
+
+def _trouble(queue: str, err: Exception, hint: str) -> TransientError:
+    return TransientError("read queue", queue, f"{type(err).__name__}: {err}", hint)

@@ -1,0 +1,229 @@
+"""Watchers over a real lake, by Airflow's own manager of shared streams."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from airflow.sdk import AssetWatcher
+from airflow.serialization.encoders import encode_trigger
+
+from lakemirror import bridge
+from lakemirror.airflow.inboxes import PubsubNoticeTrigger, SqsNoticeTrigger
+from lakemirror.airflow.watchers import ReadyFolderTrigger, SourceHeadTrigger, TableWatchTrigger
+from lakemirror.errors import TransientError
+from lakemirror.model.table import TableRef
+from lakemirror.usecases.watch import ReadyWatch
+from tests.lake import ORDERS, Lake, rows
+from tests.unit.airflow.triggerer import Triggerer, play
+
+LATE = TableRef.parse("shop.late")
+SHARED = {"config_path": "/c", "poll_interval_s": 5}
+PUBLIC: list[tuple[TableWatchTrigger, str, dict[str, Any]]] = [
+    (ReadyFolderTrigger(table="a.b", **SHARED), "lakemirror.airflow.watchers.ReadyFolderTrigger", {}),
+    (SourceHeadTrigger(table="a.b", **SHARED), "lakemirror.airflow.watchers.SourceHeadTrigger", {}),
+    (
+        PubsubNoticeTrigger(table="a.b", conn_id="g", project_id="p", subscription="s", **SHARED),
+        "lakemirror.airflow.inboxes.PubsubNoticeTrigger",
+        {"conn_id": "g", "project_id": "p", "subscription": "s"},
+    ),
+    (
+        SqsNoticeTrigger(table="a.b", conn_id="a", queue_url="https://q", region="eu", **SHARED),
+        "lakemirror.airflow.inboxes.SqsNoticeTrigger",
+        {"conn_id": "a", "queue_url": "https://q", "region": "eu"},
+    ),
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path, tables=[{"name": str(ORDERS)}, {"name": str(LATE)}])
+    made.create().append(rows(1))
+    return made
+
+
+@pytest.mark.parametrize(("trigger", "path", "more"), PUBLIC, ids=lambda one: getattr(one, "path", ""))
+def test_a_watcher_is_rebuilt_from_its_serialised_form(
+    trigger: TableWatchTrigger, path: str, more: dict[str, Any]
+) -> None:
+    """T48: the class path and the names of the arguments are public, and Airflow's own encoder takes them."""
+    assert trigger.serialize() == (path, {"table": "a.b", **SHARED, **more})
+    encoded = encode_trigger(trigger)
+    assert encoded["classpath"] == path
+    module, _, name = path.rpartition(".")
+    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(encoded["kwargs"])))
+    assert again.serialize() == trigger.serialize()
+    assert AssetWatcher(name="w", trigger=again).trigger is again
+
+
+def test_watchers_of_one_kind_and_configuration_share_a_stream() -> None:
+    keys = {trigger.shared_stream_key() for trigger, _, _ in PUBLIC}
+    assert len(keys) == len(PUBLIC)
+    other = ReadyFolderTrigger(table="c.d", **SHARED)
+    assert other.shared_stream_key() == PUBLIC[0][0].shared_stream_key()
+    assert ReadyFolderTrigger(table="c.d", config_path="/d", poll_interval_s=5).shared_stream_key() not in keys
+
+
+def ready(lake: Lake, table: TableRef = ORDERS, poll_s: float = 0.05) -> ReadyFolderTrigger:
+    return ReadyFolderTrigger(table=str(table), config_path=str(lake.follower_config_path), poll_interval_s=poll_s)
+
+
+def head(lake: Lake, table: TableRef = ORDERS) -> SourceHeadTrigger:
+    return SourceHeadTrigger(table=str(table), config_path=str(lake.config_path), poll_interval_s=0.05)
+
+
+def commit(lake: Lake) -> str:
+    table = lake.source.load_table(str(ORDERS))
+    table.append(rows(1))
+    return str(table.metadata_location)
+
+
+def test_each_ready_version_is_told_once(lake: Lake) -> None:
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(ready(lake))
+        triggerer.start(ready(lake, LATE))
+        await asyncio.to_thread(lake.mirror)
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
+        await asyncio.to_thread(commit, lake)
+        await asyncio.to_thread(lake.mirror)
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1", "v2"])
+        assert triggerer.events[str(LATE)] == []
+
+    play(story)
+
+
+def test_each_head_of_the_source_is_told_once(lake: Lake) -> None:
+    first = str(lake.source.load_table(str(ORDERS)).metadata_location)
+
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(head(lake))
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == [first])
+        second = await asyncio.to_thread(commit, lake)
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == [first, second])
+
+    play(story)
+
+
+def test_after_a_restart_what_is_behind_is_told_again_and_nothing_else(lake: Lake) -> None:
+    """The watermark is what bucket and catalogs say: there is no other."""
+
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(head(lake))
+        await triggerer.until(lambda: len(triggerer.events[str(ORDERS)]) == 1)
+
+    play(story)
+    lake.mirror()
+    missed = commit(lake)  # while nobody watched
+
+    async def again(triggerer: Triggerer) -> None:
+        triggerer.start(head(lake))
+        triggerer.start(ready(lake, LATE))
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == [missed])
+
+    play(again)
+    lake.sync()
+
+    async def done(triggerer: Triggerer) -> None:
+        looks: list[int] = []
+        with counted_looks(looks):
+            triggerer.start(ready(lake))
+            await triggerer.until(lambda: len(looks) > 3)
+        assert triggerer.events == {str(ORDERS): []}
+
+    play(done)
+
+
+def test_ten_watchers_make_one_look(lake: Lake) -> None:
+    lake.mirror()
+
+    async def story(triggerer: Triggerer) -> None:
+        looks: list[int] = []
+        with counted_looks(looks):
+            for number in range(9):
+                triggerer.start(ready(lake, TableRef(("shop",), f"t{number}"), poll_s=3600))
+            triggerer.start(ready(lake, poll_s=3600))
+            await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
+            triggerer.start(ready(lake, LATE, poll_s=3600))
+            await triggerer.until(lambda: sum(looks) >= 11)
+        assert sum(looks) == 11, "each joined table is looked at once, without waiting for the next round"
+
+    play(story)
+
+
+def test_a_watcher_that_joins_again_is_told_what_is_behind_now(lake: Lake) -> None:
+    """Its DAG was paused while others went on: the stream has seen the version, this watcher has not told it."""
+    lake.mirror()
+
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(ready(lake, LATE, poll_s=3600))
+        triggerer.start(ready(lake, poll_s=3600))
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
+        await triggerer.stop(ORDERS)
+        triggerer.start(ready(lake, poll_s=3600))
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1", "v1"])
+        await triggerer.stop(ORDERS)
+        await asyncio.to_thread(lake.follow)
+        looks: list[int] = []
+        with counted_looks(looks):
+            triggerer.start(ready(lake, poll_s=3600))
+            await triggerer.until(lambda: looks == [1])
+        await asyncio.to_thread(commit, lake)
+        await triggerer.stop(LATE)
+        assert triggerer.events[str(ORDERS)] == ["v1", "v1"], "followed meanwhile: there is nothing to tell"
+
+    play(story)
+
+
+def test_trouble_is_waited_out(lake: Lake) -> None:
+    lake.mirror()
+
+    async def story(triggerer: Triggerer) -> None:
+        away = TransientError("list", "x", "away")
+        with patch.object(bridge, "published", side_effect=away) as asked:
+            triggerer.start(ready(lake))
+            await triggerer.until(lambda: asked.call_count >= 2)
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
+
+    play(story)
+
+
+def test_a_configuration_that_is_broken_for_a_while_is_waited_out_and_a_new_one_taken(lake: Lake) -> None:
+    lake.mirror()
+    text = lake.follower_config_path.read_text()
+
+    async def story(triggerer: Triggerer) -> None:
+        lake.follower_config_path.write_text("mirror: {")
+        triggerer.start(ready(lake))
+        await asyncio.sleep(0)
+        lake.follower_config_path.write_text(text)
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
+
+    play(story)
+
+
+def test_a_watcher_alone_does_the_same(lake: Lake) -> None:
+    lake.mirror()
+
+    async def first(stream: AsyncIterator[Any]) -> Any:
+        async for event in stream:
+            return event.payload
+        return None
+
+    payload = asyncio.run(asyncio.wait_for(first(ready(lake).run()), timeout=30))
+    assert payload == {"table": "shop.orders", "seen": "v1"}
+
+
+def counted_looks(looks: list[int]) -> Any:
+    original = ReadyWatch.look
+
+    def look(self: ReadyWatch, tables: Any, **options: Any) -> Any:
+        looks.append(len(tables))
+        return original(self, tables, **options)
+
+    return patch.object(ReadyWatch, "look", look)

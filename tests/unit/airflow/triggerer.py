@@ -1,0 +1,70 @@
+"""As much of Airflow's triggerer as runs watchers, over its own manager of shared streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from airflow.triggers.shared_stream import SharedStreamManager
+
+from lakemirror.airflow.watchers import TableWatchTrigger
+from lakemirror.model.table import TableRef
+
+
+class Triggerer:
+    """The events of each watcher, by table. What it has seen is persisted at once, unless `is_persisting` is off."""
+
+    is_persisting = True
+
+    def __init__(self) -> None:
+        self.manager = SharedStreamManager(log=structlog.get_logger())
+        self.events: dict[str, list[str]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._number = 0
+
+    def start(self, trigger: TableWatchTrigger) -> None:
+        self._number += 1
+        self.events.setdefault(trigger.table, [])
+        self.tasks[trigger.table] = asyncio.create_task(self._run(self._number, trigger))
+
+    async def stop(self, table: TableRef) -> None:
+        task = self.tasks.pop(str(table))
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def _run(self, number: int, trigger: TableWatchTrigger) -> None:
+        key = trigger.shared_stream_key()
+        stream = self.manager.subscribe(trigger_id=number, trigger=trigger, key=key)
+        try:
+            async for event in trigger.filter_shared_stream(stream):
+                assert event.payload["table"] == trigger.table
+                self.events[trigger.table].append(event.payload["seen"])
+                seq = self.manager.bind_pending_event(trigger_id=number, key=key)
+                if seq is not None and self.is_persisting:
+                    self.manager.confirm_persisted([seq])
+        finally:
+            await self.manager.unsubscribe(number, key)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not is_true():
+                for task in self.tasks.values():
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.01)
+
+
+def play(story: Callable[[Triggerer], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        triggerer = Triggerer()
+        try:
+            await story(triggerer)
+        finally:
+            await triggerer.manager.stop_all()
+            for task in triggerer.tasks.values():
+                task.cancel()
+            if triggerer.tasks:
+                await asyncio.wait({*triggerer.tasks.values()})
+
+    asyncio.run(whole())

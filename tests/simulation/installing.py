@@ -1,0 +1,127 @@
+"""What the real code is given in place of threads, event loops of its own and waiting, while a simulation runs.
+
+Nothing of the protocol is replaced. Threads become plain calls, because actors are greenlets of one thread; the stages
+between detect and publish go through the memory (`remembered`); the source's metadata is read anew by each stage, so
+that what a stage asks for does not depend on an earlier one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from greenlet import getcurrent
+
+from lakemirror.catalogs import sql
+from lakemirror.copying import crew
+from lakemirror.model.marker import Marker
+from lakemirror.replicate import fence, pipeline, process, segments, stage, transfer, verify
+from lakemirror.replicate.change import Change
+from lakemirror.replicate.ledger import Ledgers
+from lakemirror.usecases import fencing, mirror, stages, workbench
+from tests.simulation import keeping
+
+T = TypeVar("T")
+
+
+class InPlace:
+    """A pool of threads without threads."""
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        pass
+
+    def __enter__(self) -> InPlace:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def map(self, work: Callable[..., T], *items: Iterable[Any]) -> Iterator[T]:
+        return map(work, *items)
+
+
+async def _in_place(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    return work(*arguments, **named)
+
+
+def _remembered(name: str, work: Callable[..., Any], key: Callable[..., Hashable]) -> Callable[..., Any]:
+    def stage(*arguments: Any, **named: Any) -> Any:
+        stages = getcurrent().actor.stages
+        return stages.stage((name, key(*arguments, **named)), lambda: work(*arguments, **named))
+
+    return stage
+
+
+def _once(work: Callable[..., T], key: Callable[..., Hashable], most: int = 1 << 14) -> Callable[..., T]:
+    """A pure function whose results never change is computed once for each input."""
+    known: dict[Hashable, tuple[Any, T]] = {}
+
+    def found(*arguments: Any, **named: Any) -> T:
+        place = key(*arguments, **named)
+        if place not in known:
+            if len(known) > most:
+                known.clear()
+            known[place] = arguments, work(*arguments, **named)  # what is kept keeps its id
+        return known[place][1]
+
+    return found
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """For as many schedules as one likes."""
+
+    def of_plan(change: Change, *more: Any, is_first: bool = False) -> Hashable:
+        return change.plan_id, is_first
+
+    def of_context(plan: Any, context: Any, *more: Any) -> Hashable:
+        return str(context.plan_uri)
+
+    def of_source(*arguments: Any) -> Hashable:
+        return arguments[4:]
+
+    copy = _remembered("copy", mirror.copy_objects, of_context)
+    replaced: list[tuple[Any, str, Any]] = [
+        (process, "name_of_this_process", lambda: getcurrent().actor.new_name()),
+        (fencing, "has_ended", lambda name: getcurrent().actor.world.has_ended(name)),
+        (mirror, "socket", SimpleNamespace(gethostname=lambda: "host")),
+        (mirror, "os", SimpleNamespace(getpid=lambda: getcurrent().actor.name)),
+        (fence, "threading", SimpleNamespace(RLock=keeping.Lock)),
+        (fence._Hold, "kept", keeping.kept),
+        (sql, "_text", str),
+        # one text for all: a run that takes an older one's mark for its own copies more than it must, and no worse
+        (transfer, "secrets", SimpleNamespace(token_hex=lambda size: "0" * size)),
+        (asyncio, "to_thread", _in_place),
+        (crew, "_new_loop", asyncio.new_event_loop),
+        (stage, "ThreadPoolExecutor", InPlace),
+        (verify, "ThreadPoolExecutor", InPlace),
+        (mirror, "THREADS", 1),
+        # what a process still knows is not in the memory of stages: it asks again
+        (workbench, "ReadOnceStore", lambda store: store),
+        (workbench, "OwnWritesStore", lambda store, folder: store),
+        (segments, "_decode", _once(segments._decode, lambda data, schema, required: (data, tuple(schema.names)))),
+        (Change, "rows", _once(Change.rows, lambda change, *states: (id(change.manifests), states))),
+        (Marker, "from_bytes", staticmethod(_once(Marker.from_bytes, lambda data, uri: (data, uri)))),
+        (mirror, "detect", _remembered("detect", mirror.detect, of_source)),
+        (stages, "detect_again", _remembered("detect again", stages.detect_again, of_source)),
+        (pipeline, "plan_diff", _remembered("plan", pipeline.plan_diff, of_plan)),
+        (mirror, "copy_objects", copy),
+        (stages, "copy_objects", copy),
+        (pipeline, "rewrite_metadata", _remembered("rewrite", pipeline.rewrite_metadata, of_plan)),
+        (pipeline, "verify_l0", _remembered("verify", pipeline.verify_l0, _verified)),
+    ]
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(patch.object(owner, name, value))
+        yield
+
+
+def _verified(
+    store: Any, change: Any, plan: Any, assembled: Any, place: Any, sampling: Any, ledgers: Ledgers | None
+) -> Hashable:
+    known = tuple((segment, *parts) for segment, parts in sorted((ledgers or {}).items()))
+    return change.plan_id, assembled.metadata_sha256, assembled.index_sha256, assembled.lists, known

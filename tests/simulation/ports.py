@@ -1,0 +1,192 @@
+"""What the real application is given: stores and catalogs whose every request is one of the actor that makes it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Hashable, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from greenlet import getcurrent
+
+from lakemirror.app import App
+from lakemirror.config.loader import load_config
+from lakemirror.config.models import Config
+from lakemirror.errors import LakemirrorError
+from lakemirror.model.table import TableRef
+from lakemirror.storage.clients import MemoryBuckets
+from lakemirror.storage.wires.local import LocalWire
+from lakemirror.storage.wires.shelves import MemoryShelf
+from lakemirror.storage.wrappers.retry import RetryingStore
+from tests.simulation.bucket import Bucket, Face
+from tests.simulation.database import Database, SqlFace
+from tests.simulation.remembered import Memory, Stages
+from tests.simulation.rest import RestServer, rest_face
+from tests.simulation.stories import Story
+from tests.simulation.watch import MIRROR, Watch
+from tests.simulation.world import START, Actor, Request, World
+
+TABLE = TableRef.parse("shop.orders")
+LEASE_S, SKEW_S = 30, 3
+KNOBS = {
+    "max_concurrency": 1,
+    "copy_attempts": 1,
+    "lease_seconds": LEASE_S,
+    "clock_skew_seconds": SKEW_S,
+}
+
+
+class Places:
+    """Source and mirror as they are: buckets and catalogs, and what a request does to them."""
+
+    def __init__(self, story: Story, world: World) -> None:
+        self.story, self.world = story, world
+        self.watch = Watch(story, world.violate)
+        self.source, self.mirror = Bucket(), Bucket(self.watch)
+        self.watch.objects = world.objects = self.mirror.objects
+        self.pointer: str | None = None
+        self.database = Database(self._pointer_moved)
+        self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown)
+
+    def commit_at_source(self, place: int) -> None:
+        state = self.story.states[place]
+        self.source.objects = {uri: self.story.archive[uri] for uri in state.files}
+        self.pointer = state.pointer
+        self.watch.states_so_far = place + 1
+        self.watch.committed_at.append(START + timedelta(seconds=self.world.time))
+
+    def request(self, request: Request) -> Any:
+        """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
+        actor: Actor = getcurrent().actor
+        return self.world.request(actor, request, lambda: self._effect(actor, request))
+
+    def _effect(self, actor: Actor, request: Request) -> Any:
+        verb = request[0]
+        if verb in ("get", "put", "head", "list", "delete"):
+            bucket = self.mirror if request[2] == "mirror" else self.source
+            if verb in ("put", "delete") and bucket is self.source:
+                self.world.violate(f"7: {actor.name} wrote {request[1]} at the source")
+            if verb == "get":
+                return bucket.get(request[1], request[3], request[4])
+            if verb == "put":
+                return bucket.put(request[1], request[3], request[4])
+            if verb == "delete":
+                return bucket.delete([request[1]])
+            return bucket.head(request[1]) if verb == "head" else bucket.list(request[1])
+        if verb == "head of":
+            return self.pointer
+        if verb in ("select", "commit"):
+            return self.database.execute(request[1], dict(request[2]))
+        if verb in ("GET", "POST", "DELETE"):
+            return self.server.answer(verb, request[1], request[2])
+        assert verb == "sleep"
+        return None
+
+    def _pointer_moved(self, uri: str | None) -> None:
+        if uri is None:
+            self.watch.head_gone()
+        else:
+            self.watch.head_moved(parsed(self.mirror.objects.get(uri, b"{}")), uri)
+
+    def _head_shown(self, metadata: dict[str, Any] | None) -> None:
+        if metadata is None:
+            self.watch.head_gone()
+        else:
+            self.watch.head_shown(metadata)
+
+
+class SourceFace:
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+
+    def head(self, table: TableRef) -> str | None:
+        found: str | None = self._stages.perform(("head of", str(table)))
+        return found
+
+    def tables(self) -> tuple[TableRef, ...]:
+        return (TABLE,)
+
+    def file_io(self) -> Mapping[str, str]:
+        return {}
+
+
+def app_of(
+    actor: Actor, places: Places, memory: Memory, *, fence: bool, rest: bool, owner: str, group: str | None = None
+) -> App:
+    """The application as a new process would have it; `owner` is the run that it belongs to."""
+    stages = actor.stages = Stages(memory, actor, places.request)
+    app = App(config(fence, group), now=actor.now, timer=lambda: 0.0, owner=owner)
+    faces = {side: Face(side, stages.perform) for side in ("source", "mirror")}
+
+    def retried(face: Face) -> RetryingStore:
+        def sleep(seconds: float) -> None:
+            return stages.perform(("sleep", seconds))
+
+        return RetryingStore(face, attempts=2, sleep=sleep, random=lambda: 1.0)
+
+    def wire(face: Face) -> LocalWire:
+        return LocalWire(face, MemoryShelf(MemoryBuckets()), in_threads=False)
+
+    app._ports.__dict__.update(
+        source_catalog=SourceFace(stages),
+        mirror_catalog=rest_face(stages, places.world) if rest else SqlFace(stages.perform),
+        source_store=retried(faces["source"]),
+        mirror_store=retried(faces["mirror"]),
+        source_wire=lambda: wire(faces["source"]),
+        mirror_wire=lambda: wire(faces["mirror"]),
+        is_one_store=False,
+    )
+    return app
+
+
+def key_of(request: Request, answer: Any) -> Hashable:
+    """What of an answer decides how a stage goes on.
+
+    Markers are told apart by what their hash covers, unless one was demoted under this ordinal: then bytes count. It
+    also counts whether they are what the last listing showed.
+    """
+    if isinstance(answer, LakemirrorError):
+        return type(answer).__name__
+    verb = request[0]
+    if verb == "get":
+        uri, actor = request[1], getcurrent().actor
+        if not uri.endswith(".ready.json"):
+            return str(answer.info.e_tag)
+        is_as_listed = actor.facts.get("listed", {}).get(uri) == answer.info.e_tag
+        if uri.replace(".ready.", ".demoted.") in actor.world.objects:
+            return str(answer.info.e_tag), is_as_listed
+        start = answer.data.find(b'"checksum": "sha256:')
+        return bytes(answer.data[start : start + 90] if start >= 0 else answer.data), is_as_listed
+    if verb == "list":
+        if request[1].endswith("/_ready/"):
+            getcurrent().actor.facts["listed"] = {one.uri: one.e_tag for one in answer}
+            return tuple(one.uri for one in answer)
+        return tuple((one.uri, one.e_tag) for one in answer)
+    if verb == "head":
+        return str(answer.e_tag)
+    return str(answer) if verb == "head of" else None
+
+
+@lru_cache(maxsize=1 << 12)
+def parsed(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+@lru_cache(maxsize=4)
+def config(fence: bool, group: str | None) -> Config:
+    catalogs = {side: {"name": side, "type": "sql", "uri": "sqlite:///none.db"} for side in ("source", "mirror")}
+    document = {
+        "source": {"catalog": catalogs["source"]},
+        "mirror": {"catalog": catalogs["mirror"], "location": MIRROR},
+        "defaults": {**KNOBS, "fence": fence, "group": group},
+        "tables": [{"name": str(TABLE)}],
+    }
+    with tempfile.TemporaryDirectory(prefix="lakemirror-simulation-") as folder:
+        path = Path(folder, "lake.yaml")
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return load_config(path)

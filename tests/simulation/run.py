@@ -1,0 +1,202 @@
+"""Runs schedules by seed: in this process, or spread over several; `python -m tests.simulation.run --help`.
+
+A schedule that fails is made shorter and told. It plays again by its seed, or by the script that is printed with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.simulation import variants
+from tests.simulation.choices import Choices
+from tests.simulation.installing import installed
+from tests.simulation.scene import MEMORY, Scene, Settings
+from tests.simulation.shortening import shortened
+from tests.simulation.telling import told
+
+T = TypeVar("T")
+Found = TypeVar("Found")
+CHUNK = 100
+_KEPT = ExitStack()  # of a process that works for `spread`
+COLLECT_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A schedule that fails: its seed, what it violates, and the choices that were made."""
+
+    seed: int
+    violation: str
+    script: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.violation.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    schedules: int
+    steps: int
+    faults: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A range of seeds. `variant` is the name of a broken one; empty: the code as it is."""
+
+    first: int
+    count: int
+    variant: str = ""
+    settings: Settings | None = None
+
+
+@contextmanager
+def ready(variant: str = "") -> Iterator[None]:
+    """The code as it is, or one variant; nothing is remembered of another one."""
+    MEMORY.forget()
+    log = logging.getLogger("lakemirror")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with variants.BROKEN[variant].made() if variant else nullcontext(), installed():
+            yield
+    finally:
+        MEMORY.forget()
+        log.setLevel(before)
+
+
+def settings_of(seed: int) -> Settings:
+    """Every second schedule has no fence, every fourth a REST catalog."""
+    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6))
+
+
+def play(choices: Choices, settings: Settings) -> Scene:
+    scene = Scene(choices, settings)
+    scene.run()
+    return scene
+
+
+def search(job: Job) -> Outcome:
+    """All seeds of the job, or those up to the first that fails; within `ready`."""
+    steps = faults = 0
+    for seed in range(job.first, job.first + job.count):
+        scene = play(Choices(seed), job.settings or settings_of(seed))
+        steps += scene.world.steps
+        faults += scene.world.faults
+        if scene.world.violation is not None:
+            finding = Finding(seed, scene.world.violation, tuple(scene.choices.made))
+            return Outcome(seed - job.first + 1, steps, faults, (finding,))
+        if seed % COLLECT_EVERY == 0:
+            gc.collect()
+            gc.freeze()  # what is remembered stays, and need not be looked at again
+    return Outcome(job.count, steps, faults, ())
+
+
+def explained(finding: Finding, settings: Settings) -> str:
+    """The shortest schedule that fails in the same way, step by step; within `ready`."""
+
+    def fails(script: list[int]) -> list[int] | None:
+        scene = play(Choices(script=script), settings)
+        is_same = scene.world.violation is not None and scene.world.violation.partition(":")[0] == finding.kind
+        return scene.choices.made if is_same else None
+
+    if fails(list(finding.script)) is None:
+        return f"seed {finding.seed} does not fail a second time with {finding.violation}"
+    script = shortened(list(finding.script), fails)
+    scene = play(Choices(script=script), settings)
+    return f"{told(scene)}\nseed {finding.seed}, {settings}, shortened script {script}"
+
+
+# ------------------------------------------------------------------------------------------------- several processes
+
+
+class Processes:
+    """Work for one variant; each remembers what it has seen, so they are worth keeping."""
+
+    def __init__(self, count: int, variant: str = "") -> None:
+        context = multiprocessing.get_context("fork")
+        self._pool = context.Pool(count, _start, (variant,))
+        self._variant = variant
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+    def run(self, first: int, count: int) -> Outcome:
+        """So many schedules; not all of them once one has failed."""
+        schedules = steps = faults = 0
+        findings: tuple[Finding, ...] = ()
+        for outcome in self._pool.imap_unordered(search, chunks(first, count, self._variant)):
+            schedules, steps, faults = schedules + outcome.schedules, steps + outcome.steps, faults + outcome.faults
+            findings += outcome.findings
+            if findings:
+                break
+        return Outcome(schedules, steps, faults, findings)
+
+    def map(self, work: Callable[[T], Found], items: Iterable[T]) -> list[Found]:
+        return self._pool.map(work, items, chunksize=10)
+
+
+def _start(variant: str) -> None:
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    _KEPT.enter_context(ready(variant))
+
+
+def chunks(first: int, count: int, variant: str = "") -> list[Job]:
+    return [Job(start, min(CHUNK, first + count - start), variant) for start in range(first, first + count, CHUNK)]
+
+
+def run(first: int, count: int, *, variant: str = "", processes: int = 2) -> Outcome:
+    with Processes(processes, variant) as several:
+        return several.run(first, count)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, help="the first; the others follow")
+    parser.add_argument("--schedules", type=int, default=1)
+    parser.add_argument("--minutes", type=float, help="go on until the time is over")
+    parser.add_argument("--variant", default="", choices=["", *variants.BROKEN])
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--show", action="store_true", help="tell the first schedule step by step, whatever it does")
+    args = parser.parse_args()
+    if args.show:
+        with ready(args.variant):
+            print(told(play(Choices(args.seed), settings_of(args.seed))))
+        return 0
+    start = time.monotonic()
+    count = 0
+    with Processes(args.processes, args.variant) as several:
+        for first in itertools.count(args.seed, args.schedules):
+            outcome = several.run(first, args.schedules)
+            count += outcome.schedules
+            spent = time.monotonic() - start
+            print(f"{count} schedules from seed {args.seed} in {spent:.0f} s", flush=True)
+            if outcome.findings or args.minutes is None or spent > 60 * args.minutes:
+                break
+    with ready(args.variant):
+        for finding in outcome.findings:
+            print(explained(finding, settings_of(finding.seed)))
+    return 1 if outcome.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""One schedule: who takes part, what they do, and what must hold at the end.
+
+Replicators run the whole real way of a commit, in one process or as single tasks like those of a scheduler, which may
+also run one of them twice. Followers run the real follower. All of them use the real application over faces of the
+simulated buckets and catalogs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakemirror import bridge
+from lakemirror.app import App
+from lakemirror.errors import LakemirrorError, TransientError
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.results import MirrorResult
+from lakemirror.replicate.stage import LocalEngine
+from tests.simulation import stories
+from tests.simulation.choices import Choices
+from tests.simulation.ports import LEASE_S, SKEW_S, TABLE, Places, app_of, key_of
+from tests.simulation.remembered import Memory
+from tests.simulation.watch import GROUP, MIRROR
+from tests.simulation.world import Actor, Violation, World
+
+RUNS = 3
+POLL_S = 5.0
+STEPS_AT_MOST = 20_000
+CALM_ROUNDS = 4
+MEMORY = Memory(key_of)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is not left to chance."""
+
+    fence: bool = True
+    rest: bool = False  # the mirror's catalog is a REST server, not a table of pointers
+
+
+@dataclass
+class Scene:
+    choices: Choices
+    settings: Settings = field(default_factory=Settings)
+    memory: Memory = field(default_factory=lambda: MEMORY)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.choices)
+        names = stories.FOR_REST if self.settings.rest else stories.NAMES
+        self.story = stories.story(names[self.choices.of(len(names))])
+        self.places = Places(self.story, self.world)
+        self.watch = self.places.watch
+        self.places.commit_at_source(0)
+        self.group = GROUP if self.choices.of(4) == 3 else None
+
+    def run(self) -> str | None:
+        """The violation, if there is one."""
+        world = self.world
+        self._add("writer", self._write)
+        self._add("replicator 1", self._replicate)
+        self._add("replicator 2", (self._replicate, self._replicate_by_tasks)[self.choices.of(2)])
+        self._add("follower 1", self._follow)
+        self._add("follower 2", self._follow)
+        if self.choices.of(3) == 2:
+            self._add("reconciler", self._reconcile)
+        if self.choices.of(6) == 5:
+            self._add("dropper", self._drop)
+        world.run(STEPS_AT_MOST)
+        if world.violation is None:
+            world.is_calm = True
+            self._add("last", self._finish)
+            world.run(STEPS_AT_MOST)
+        world.end()
+        return world.violation
+
+    def _add(self, name: str, work: Callable[[Actor], None]) -> None:
+        skew_s = (0.0, 2.0, -2.0, 40.0)[self.choices.of(4)]
+        self.watch.clock_error_s = max(self.watch.clock_error_s, skew_s - SKEW_S)
+        self.world.actors.append(Actor(name, self.world, work, skew_s, wakes_at=self.world.time))
+
+    # ------------------------------------------------------------------------------------------------------ the actors
+
+    def _write(self, actor: Actor) -> None:
+        """The source goes on, whatever the mirror does."""
+        for place in range(1, len(self.story.states)):
+            actor.sleep((0.0, 1.0, 10.0)[self.choices.of(3)])
+            self.world.request(actor, ("commit source", place), lambda place=place: self.places.commit_at_source(place))
+
+    def _replicate(self, actor: Actor) -> None:
+        while self._goes_on(actor):
+            self._told(actor, "mirror", lambda: self._app(actor).mirror(TABLE, engine=LocalEngine(1)))
+
+    def _replicate_by_tasks(self, actor: Actor) -> None:
+        while self._goes_on(actor):
+            self._told(actor, "mirror by tasks", lambda: self._tasks(actor))
+
+    def _tasks(self, actor: Actor) -> MirrorResult | None:
+        """Each stage in a process of its own; one may run twice, as a task that was cleared does."""
+        engine, owner = LocalEngine(1), f"{actor.name} run {actor.facts['runs']}"
+        detected = self._app(actor, owner).detect(TABLE)
+        if detected.lane == "none":
+            return None
+        again = self.choices.of(5)
+        plan_uri, source_name = str(detected.plan_uri), str(detected.source_name)
+        for _ in range(2 if again == 1 else 1):
+            plan_uri = str(self._app(actor, owner).plan_diff(TABLE, plan_uri, source_name, engine).plan_uri)
+        for _ in range(2 if again == 2 else 1):
+            plan_uri = self._app(actor, owner).copy_objects(TABLE, plan_uri, engine).plan_uri
+        for _ in range(2 if again == 3 else 1):
+            plan_uri = self._app(actor, owner).rewrite_metadata(TABLE, plan_uri, engine).plan_uri
+        if again == 4:
+            self._app(actor, owner).publish(TABLE, plan_uri)
+        return self._app(actor, owner).publish(TABLE, plan_uri)
+
+    def _follow(self, actor: Actor) -> None:
+        while self._goes_on(actor):
+            self._told(actor, "follow", lambda: self._app(actor).follow(TABLE))
+
+    def _reconcile(self, actor: Actor) -> None:
+        """Takes versions back and gives them again, for no reason or because of damage: it must be safe for any."""
+        while self._goes_on(actor):
+            self._told(actor, "reconcile", lambda: self._demote_or_restore(actor))
+
+    def _demote_or_restore(self, actor: Actor) -> None:
+        app = self._app(actor)
+        layout = TableLayout.of(MIRROR, TABLE)
+        found = bridge.published(app.mirror_store, layout)
+        gone = [version for version in sorted(found.gone) if not self.watch.lacks(version)]
+        if gone and self.choices.of(2):
+            bridge.restore(app.mirror_store, layout, gone[self.choices.of(len(gone))])
+        elif found.ready:
+            version = found.ready[-1 - self.choices.of(min(2, len(found.ready)))]
+            is_seen = version <= (self.watch.head or 0)
+            if not is_seen and version not in self.watch.demoted and self.choices.of(2):
+                self._damage(actor, version)
+            bridge.demote(app.mirror_store, layout, version, lambda: app.mirror_version(TABLE))
+
+    def _drop(self, actor: Actor) -> None:
+        """An operator takes the table out of the mirror; it comes back with the next version."""
+        actor.sleep(POLL_S * self.choices.of(8))
+        self._told(actor, "drop mirror", lambda: self._app(actor).drop_mirror(TABLE))
+
+    def _damage(self, actor: Actor, version: int) -> None:
+        """Something of a version that nobody sees yet is lost.
+
+        Never of one that was demoted before: a run that does not build on it may have found its files there and looked
+        at them. What is lost after that look is lost to every version, and no protocol can help it.
+        """
+        lost = self.watch.lose(version, self.choices.of)
+        self.world.note(actor.name, ("lost", lost), f"of v{version}")
+
+    def _finish(self, actor: Actor) -> None:
+        """When nothing goes wrong any more, a few rounds bring the mirror to what the source is."""
+        self.watch.heal()
+        for _ in range(CALM_ROUNDS):
+            actor.sleep(LEASE_S + SKEW_S + 100.0)  # what others held has expired, also if their clock was wrong
+            self._told(actor, "mirror", lambda: self._app(actor).mirror(TABLE, engine=LocalEngine(1)))
+            self._told(actor, "follow", lambda: self._app(actor).follow(TABLE))
+            if not self.watch.behind(self.places.pointer):
+                return
+        raise Violation(f"9: after {CALM_ROUNDS} calm rounds {self.watch.behind(self.places.pointer)}")
+
+    def _goes_on(self, actor: Actor) -> bool:
+        """Counted over all lives of the actor."""
+        done = actor.facts["runs"] = actor.facts.get("runs", 0) + 1
+        if done > RUNS:
+            return False
+        actor.sleep(POLL_S * self.choices.of(3))
+        return True
+
+    def _app(self, actor: Actor, owner: str | None = None) -> App:
+        actor.apps += 1
+        name = actor.new_name()
+        settings = self.settings
+        return app_of(
+            actor,
+            self.places,
+            self.memory,
+            fence=settings.fence,
+            rest=settings.rest,
+            owner=owner or name,
+            group=self.group,
+        )
+
+    # ----------------------------------------------------------------------------------------------- what they tell
+
+    def _told(self, actor: Actor, what: str, run: Callable[[], Any]) -> None:
+        """A run may fail for a passing reason; nothing here gives it any other."""
+        world = self.world
+        world.note(actor.name, ("begins", what), "")
+        actor.facts["begun"] = self.watch.begin()
+        try:
+            result = run()
+        except TransientError as err:
+            world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
+            return
+        except LakemirrorError as err:
+            is_true = err.subject in self.watch.lost or (err.op == "detect" and self._was_dropped())
+            if err.op in ("demote", "restore") or is_true or self._is_late(err):
+                world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
+                return
+            raise Violation(f"8: {actor.name} gave a false alarm: {type(err).__name__}: {err}") from err
+        version = getattr(result, "version", None)
+        world.note(actor.name, ("ends", what), "" if version is None else f"v{version}")
+        if version is not None and what != "drop mirror":
+            self._check_result(actor, what, result, version)
+
+    def _was_dropped(self) -> bool:
+        """Before anything of it was mirrored a dropped table is one that does not exist."""
+        return any(state.pointer is None for state in self.story.states[: self.watch.states_so_far])
+
+    def _is_late(self, err: LakemirrorError) -> bool:
+        """No REST commit can add a snapshot that the catalog never had and that is older than its last."""
+        is_rest = self.settings.rest and err.op == "commit" and self.story.name == "rollback"
+        return is_rest and "sequence number" in err.message
+
+    def _check_result(self, actor: Actor, what: str, result: Any, version: int) -> None:
+        marker = self.watch.markers.get(version)
+        if marker is None:
+            raise Violation(f"8: {actor.name} told of v{version}, which is not ready")
+        if marker["snapshot_id"] != (None if result.snapshot_id is None else str(result.snapshot_id)):
+            raise Violation(f"8: {actor.name} told that v{version} is snapshot {result.snapshot_id}")
+        if what == "follow" and not self.watch.dropped and (self.watch.head or 0) < version:
+            raise Violation(f"8: {actor.name} told that the mirror shows v{version}, it shows v{self.watch.head}")

@@ -1,0 +1,106 @@
+"""The protocol under random schedules: nothing that must hold is broken, and what is broken on purpose is found."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import variants
+from tests.simulation.choices import Choices
+from tests.simulation.ports import key_of
+from tests.simulation.remembered import Memory
+from tests.simulation.run import Processes, explained, play, ready, run, settings_of
+from tests.simulation.scene import Scene
+from tests.simulation.shortening import shortened
+from tests.simulation.telling import told
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULES = 20_000
+WARM_UP, COMPARED = 200, 300
+PROCESSES = 2
+
+
+@pytest.mark.timeout(900)
+def test_no_schedule_breaks_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of them without the fence: safety does not rest on it."""
+    start = time.monotonic()
+    outcome = run(0, SCHEDULES, processes=PROCESSES)
+    with capsys.disabled():
+        told = f"{outcome.schedules} schedules, {outcome.steps} steps, {outcome.faults} faults"
+        print(f"\n{told} in {time.monotonic() - start:.0f} s")
+    if outcome.findings:
+        with ready():
+            pytest.fail("\n".join(explained(one, settings_of(one.seed)) for one in outcome.findings))
+    assert outcome.schedules == SCHEDULES
+    assert outcome.faults > SCHEDULES / 2
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("variant", variants.BROKEN)
+def test_a_broken_variant_is_caught(variant: str) -> None:
+    outcome = run(0, SCHEDULES, variant=variant, processes=PROCESSES)
+    assert outcome.findings, f"not caught in {outcome.schedules} schedules"
+    found = min(outcome.findings, key=lambda one: one.seed)
+    print(f"caught by seed {found.seed}, after {outcome.schedules} schedules: {found.violation}")
+    assert found.kind in variants.BROKEN[variant].breaks, "it is to be caught by what it breaks, not by an accident"
+    with ready(variant):
+        assert f"VIOLATION {found.kind}" in explained(found, settings_of(found.seed))
+
+
+@pytest.mark.timeout(900)
+def test_what_is_remembered_changes_nothing() -> None:
+    """A schedule is the same whether stages are walked through or run for real, and by its script as by its seed.
+
+    By then every process has walked through the stages of many schedules, so that most of what it walks is remembered.
+    """
+    with Processes(PROCESSES) as several:
+        assert several.run(0, WARM_UP).findings == ()
+        others = [seed for seed, is_alike in several.map(alike, range(COMPARED)) if not is_alike]
+    assert others == []
+
+
+def alike(seed: int) -> tuple[int, bool]:
+    settings = settings_of(seed)
+    remembered = play(Choices(seed), settings)
+    real = Scene(Choices(seed), settings, Memory(key_of, is_off=True))
+    real.run()
+    scripted = play(Choices(script=remembered.choices.made), settings)
+    return seed, _whole(remembered) == _whole(real) == _whole(scripted)
+
+
+def _whole(scene: Scene) -> tuple[str, dict[str, bytes]]:
+    """All that happened and all that is left; but how many requests a stage made is counted in what is spared."""
+    objects = {uri: data for uri, data in scene.world.objects.items() if not uri.endswith(".result.json")}
+    return re.sub(r"(\.result\.json \(Overwrite), \d+ bytes", r"\1", told(scene)), objects
+
+
+def test_a_seed_is_the_same_schedule_in_every_process() -> None:
+    command = [sys.executable, "-m", "tests.simulation.run", "--seed", "5", "--show"]
+    outputs = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": number},
+            capture_output=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for number in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+    assert b"VIOLATION None" in outputs[0]
+
+
+def test_a_script_becomes_as_short_as_it_can_be() -> None:
+    """What fails is any script with a 2 after a 1."""
+
+    def fails(script: list[int]) -> list[int] | None:
+        return script if 1 in script and 2 in script[script.index(1) :] else None
+
+    assert shortened([3, 0, 1, 0, 3, 3, 2, 1, 0, 2, 2], fails) == [1, 0, 2]

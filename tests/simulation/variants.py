@@ -1,0 +1,148 @@
+"""Deliberately broken variants of the protocol. Each must be caught; if one is not, the simulation is blind to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from lakemirror import bridge
+from lakemirror.catalogs import sql
+from lakemirror.catalogs.rest_commits import RestCommits
+from lakemirror.catalogs.sql import SqlCatalog
+from lakemirror.follow import follower
+from lakemirror.replicate import detect, pipeline
+from lakemirror.replicate.transfer import Copied
+from lakemirror.storage.port import Overwrite
+from lakemirror.storage.wrappers.retry import RetryingStore
+from lakemirror.usecases import mirror, stages
+from lakemirror.usecases.mirror import MirrorRun
+from tests.simulation.mutations import broken, replaced
+
+Variant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def ready_before_copied() -> Iterator[None]:
+    """The files come after the marker that says that they are there."""
+    late: list[Callable[[], Any]] = []
+    copy, publish = mirror.copy_objects, MirrorRun.put_marker
+
+    def later(*arguments: Any) -> Copied:
+        late.append(lambda: copy(*arguments))
+        return Copied(0, 0, 0, {}, {}, {})
+
+    def publish_first(run: MirrorRun, *arguments: Any, **named: Any) -> Any:
+        mine, late[:] = late[:], []
+        marker = publish(run, *arguments, **named)
+        for work in mine:
+            work()
+        return marker
+
+    with (
+        patch.object(mirror, "copy_objects", later),
+        patch.object(stages, "copy_objects", later),
+        patch.object(MirrorRun, "put_marker", publish_first),
+        patch.object(pipeline, "verify_l0", lambda *arguments: 0),
+    ):
+        yield
+
+
+def plain_put() -> AbstractContextManager[None]:
+    """The ready marker is written whatever is there."""
+    old = "store.put(uri, data, Create())"
+    return replaced(bridge, "publish", old, "store.put(uri, data, Overwrite())", Overwrite=Overwrite)
+
+
+def ordinal_reused() -> AbstractContextManager[None]:
+    """The next ordinal is counted from what is ready: one that was demoted is taken again."""
+    old = "max((0, *(version for kind in by_kind.values() for version in kind)))"
+    return replaced(bridge, "published", old, "max((0, *back))")
+
+
+def blind_retry() -> AbstractContextManager[None]:
+    """A write that got no answer is made again, without its condition."""
+    old = "self._inner.put(uri, body, condition), failures)"
+    new = "self._inner.put(uri, body, Overwrite() if failures else condition), failures)"
+    return replaced(RetryingStore, "put", old, new, Overwrite=Overwrite)
+
+
+def no_version_check() -> AbstractContextManager[None]:
+    """The follower commits what it has listed, also where the mirror is further."""
+    return replaced(follower, "follow", "head.version >= marker.version", "head.version == marker.version")
+
+
+def source_asked_first() -> AbstractContextManager[None]:
+    """The head of the source may then be older than what the markers say."""
+    old = """chain = _read_chain(sides, layout)
+    return _step_to(table, layout, sides, policy, chain, sides.catalog.head(table), target_snapshot_id)"""
+    new = """head = sides.catalog.head(table)
+    return _step_to(table, layout, sides, policy, _read_chain(sides, layout), head, target_snapshot_id)"""
+    return patch.object(mirror, "detect", broken(detect, "detect", old, new))
+
+
+def pointer_moved_blindly() -> AbstractContextManager[None]:
+    """A move of the catalog's pointer that got no answer is made again after a pause, wherever the pointer is."""
+    old = "self._settle(table, expected, metadata_uri, err)\n        return"
+    new = """self._perform(("sleep", 20.0))
+        with self._connection("commit", str(table)) as connection:
+            connection.execute(_BLIND, values)
+        return"""
+    return replaced(SqlCatalog, "swap", old, new, _BLIND=sql._SWAP.removesuffix(" AND metadata_location = :old"))
+
+
+def updates_sent_blindly() -> AbstractContextManager[None]:
+    """After a commit to a REST catalog that got no answer, and a pause, that version is put over whatever is there."""
+    old = "now = self._load(table)"
+    new = """self._client._sleep(20.0)
+        now = self._load(table)
+        if now is not None and now.metadata is not None and not _shows(now, new):
+            self._post(table, commit_of(now.metadata, new.metadata).as_json())
+            return"""
+    return replaced(RestCommits, "_settle", old, new)
+
+
+@contextmanager
+def silence_is_success() -> Iterator[None]:
+    """A commit that got no answer is told as done, and nobody looks."""
+    looked = "_read_back(table, layout, catalog, store, marker, head)"
+    told = "Head(MirrorHead(marker.metadata_uri), marker.version, marker.snapshot_id, marker.epoch)"
+    with (
+        replaced(SqlCatalog, "_settle", "now = self.head(table)", "return"),
+        replaced(RestCommits, "_settle", "now = self._load(table)", "return"),
+        replaced(follower, "follow", looked, told),
+    ):
+        yield
+
+
+def built_on_demoted() -> AbstractContextManager[None]:
+    """A ready marker counts whatever became of the one that it builds on."""
+    return replaced(bridge, "published", "_builds_on(store, layout, back[-1], gone)", "False")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One place broken, and the invariants (of `watch`) that this breaks."""
+
+    made: Variant
+    breaks: frozenset[str]
+
+
+def _of(made: Variant, *breaks: int) -> Broken:
+    return Broken(made, frozenset(map(str, breaks)))
+
+
+BROKEN: dict[str, Broken] = {
+    "ready before the copy has finished": _of(ready_before_copied, 2),
+    "plain put instead of create-only": _of(plain_put, 2, 3),
+    "an ordinal reused after demotion": _of(ordinal_reused, 3, 9),
+    "blind retry after a timeout": _of(blind_retry, 2, 3, 6),
+    "follower that skips the version check": _of(no_version_check, 4),
+    "source asked before the markers": _of(source_asked_first, 4),
+    "blind retry of a commit by pointer": _of(pointer_moved_blindly, 4),
+    "blind retry of a commit by updates": _of(updates_sent_blindly, 1, 4),
+    "a commit without an answer taken for done": _of(silence_is_success, 8),
+    "a version counts though its parent was demoted": _of(built_on_demoted, 10),
+}

@@ -1,0 +1,362 @@
+"""The invariants, looked at after every write: each is told with what happened and when.
+
+1. The mirror's head names a metadata file whose whole closure is there, and it is a state that the source had.
+2. A ready marker never changes; all that it names is there when it appears, and stays as it is.
+3. An ordinal is used once: whatever becomes of it, no other content ever comes under it.
+4. The mirror's head never goes back, nor does the source's state that versions show.
+5. Every marker names the one before it; the markers are one line.
+6. Tokens of the lease only rise.
+7. Nothing is written outside the table's own folder, and nothing at the source.
+8. What a run tells of itself is so.
+9. When all is calm, a few rounds bring the mirror to what the source is.
+10. What was put on a version after that was demoted is shown to nobody.
+11. A group's watermark covers no commit of the source that readers do not see, and goes back only if it says so.
+
+After `drop-mirror` nobody who begins then shows a version again that was dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from greenlet import getcurrent
+
+from tests.simulation.reading import NotWhole, View, view
+from tests.simulation.stories import PLACE, Story
+
+MIRROR = "gs://mirror/lake"
+ROOT = f"{MIRROR}/shop/orders"
+VERSION = "lakemirror.version"
+LEFT_OUT = "lakemirror.unsupported-by-catalog"
+_OURS = (f"{ROOT}/", f"{MIRROR}/_tables/", f"{MIRROR}/_groups/")
+_MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|dropped)\.json")
+_LEASE = f"{ROOT}/_control/lease.json"
+GROUP = "all"
+_GROUP = f"{MIRROR}/_groups/{GROUP}.json"
+Json = dict[str, Any]
+_SHOWN: dict[str, Callable[[Json], Any]] = {
+    "uuid": lambda metadata: metadata["table-uuid"],
+    "current snapshot": lambda metadata: metadata.get("current-snapshot-id"),
+    "refs": lambda metadata: {name: one["snapshot-id"] for name, one in metadata["refs"].items()},
+    "snapshots": lambda metadata: {one["snapshot-id"]: one["manifest-list"] for one in metadata["snapshots"]},
+    "properties": lambda metadata: metadata["properties"],
+}
+_VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
+_SOURCES: dict[str, View] = {}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What was there to be seen when a run began."""
+
+    dropped: int = 0
+    demoted: frozenset[int] = frozenset()
+
+
+def _begun_at() -> Begun:
+    """Of the run that is at work."""
+    found: Begun = getcurrent().actor.facts.get("begun", Begun())
+    return found
+
+
+class Watch:
+    """Sees the mirror's bucket and catalog; `violate` is told what must not be."""
+
+    def __init__(self, story: Story, violate: Callable[[str], None]) -> None:
+        self.story, self.violate = story, violate
+        self.objects: dict[str, bytes] = {}
+        self.kept: dict[str, bytes] = {}  # objects that may never change again
+        self.markers: dict[int, Json] = {}
+        self.demoted: set[int] = set()
+        self.dropped = 0  # up to this one
+        self.lost: dict[str, bytes] = {}  # objects of published versions that the world took away
+        self.stillborn: set[int] = set()  # published when something that they build on was demoted
+        self.closures: dict[int, frozenset[str]] = {}
+        self.states_so_far = 0
+        self.committed_at: list[datetime] = []  # of the states so far, by a clock that is right
+        self.clock_error_s = 0.0  # how much more the clocks are wrong than the knob allows
+        self.head: int | None = None
+        self.shown: set[int] = set()
+        self.group: Json | None = None
+        self.token = 0
+
+    def begin(self) -> Begun:
+        return Begun(self.dropped, frozenset(self.demoted))
+
+    # -------------------------------------------------------------------------------------------------- the bucket
+
+    def before_put(self, uri: str, data: bytes) -> None:
+        kept = self.kept.get(uri)
+        if kept is not None and kept != data:
+            self.violate(f"2: {uri} belongs to a published version and was written again with other bytes")
+        if not uri.startswith(_OURS):
+            self.violate(f"7: {uri} was written, outside the table's folder")
+
+    def after_put(self, uri: str, data: bytes) -> None:
+        found = _MARKER.fullmatch(uri)
+        if found is not None:
+            self._marker_written(int(found[1]), found[2], uri, data)
+        elif uri == _LEASE:
+            token = json.loads(data)["token"]
+            if token < self.token:
+                self.violate(f"6: the token of the lease fell from {self.token} to {token}")
+            self.token = token
+        elif uri == _GROUP:
+            self._watermark_written(json.loads(data))
+
+    def before_delete(self, uri: str) -> None:
+        """A ready marker goes only after its bytes were kept as those of a demoted one."""
+        found = _MARKER.fullmatch(uri)
+        if found is not None and found[2] == "ready" and self.objects[uri] == self._record(int(found[1])):
+            self.kept.pop(uri, None)
+        elif uri in self.kept:
+            self.violate(f"2: {uri} belongs to a published version and was deleted")
+
+    def _record(self, number: int) -> bytes | None:
+        return self.objects.get(f"{ROOT}/_ready/v{number}.demoted.json")
+
+    def is_live(self, number: int) -> bool:
+        """Published and not dropped, and neither demoted now nor built on one that is."""
+        return number > self.dropped and self._stands(number)
+
+    def _stands(self, number: int) -> bool:
+        data = self.objects.get(f"{ROOT}/_ready/v{number}.ready.json")
+        if data is None or self._record(number) not in (None, data):
+            return False
+        parent = parent_of(self.markers[number])
+        return parent is None or self._stands(parent)
+
+    # ------------------------------------------------------------------------------------------------------ damage
+
+    def lose(self, number: int, choose: Callable[[int], int]) -> str | None:
+        """Take a data file away that this version, and none before it, brought; None if there is none."""
+        before = {uri for one, closure in self.closures.items() if one < number for uri in closure}
+        found = sorted(self.closures.get(number, frozenset()) - before)
+        found = [uri for uri in found if "/data/" in uri and uri in self.objects]
+        if not found:
+            return None
+        uri = found[choose(len(found))]
+        self.lost[uri] = self.objects.pop(uri)
+        return uri
+
+    def lacks(self, number: int) -> bool:
+        """Whether something of what this version needs was lost and is not back."""
+        return any(uri in self.lost and uri not in self.objects for uri in self.closures.get(number, ()))
+
+    def heal(self) -> None:
+        """What is still lost is copied in place, as an operator does who is told of it.
+
+        Readers may see it, and the ledger of a plan in flight may say that it is there.
+        """
+        self.objects.update({uri: data for uri, data in self.lost.items() if uri not in self.objects})
+
+    def _builds_on_damage(self, marker: Json) -> bool:
+        parent = parent_of(marker)
+        return parent is not None and (self.lacks(parent) or self._builds_on_damage(self.markers[parent]))
+
+    def _marker_written(self, number: int, kind: str, uri: str, data: bytes) -> None:
+        if kind == "demoted":
+            if data != self.objects.get(f"{ROOT}/_ready/v{number}.ready.json"):
+                self.violate(f"3: v{number} was demoted with other bytes than were ready")
+            self.demoted.add(number)
+            self.kept[uri] = data
+        elif kind == "dropped":
+            self.dropped = max(self.dropped, number)
+            self.kept[uri] = data
+        elif number not in self.demoted:
+            self._published(number, json.loads(data), uri, data)
+        elif data == self._record(number):
+            self.kept[uri] = data  # it is back
+            self.stillborn = {one for one in self.stillborn if not self._stands(one)}
+        elif number in _begun_at().demoted:
+            self.violate(f"3: v{number} was demoted, and taken again by a run that began after that")
+        # what a run that came late leaves there does not count, and nobody may tell that it does
+
+    def _published(self, number: int, marker: Json, uri: str, data: bytes) -> None:
+        if number in self.markers:
+            self.violate(f"3: v{number} was used before")
+        newest = max(self.markers, default=0)
+        if number != newest + 1:
+            self.violate(f"3: v{number} was published after v{newest}")
+        self._check_parent(number, marker)
+        state = self.state_of(marker)
+        before = max((self.state_of(one) for one in self.markers.values()), default=-1)
+        if state < before:
+            self.violate(f"4: v{number} shows state {state} of the source, an earlier version showed {before}")
+        self.markers[number] = marker
+        parent = parent_of(marker)
+        if parent is not None and not self._stands(parent):
+            self.stillborn.add(number)
+        try:
+            closure = self._whole(marker, number)
+        except NotWhole as err:
+            if parent is None or not self._builds_on_damage(marker):
+                self.violate(f"2: v{number} is ready but not whole: {err}")
+            else:
+                self.closures[number] = self.closures[parent]  # what is lost of it is known by these
+            return
+        self.closures[number] = frozenset(closure)
+        self.kept |= closure
+        self.kept[uri] = data
+
+    def _check_parent(self, number: int, marker: Json) -> None:
+        """The one before it, or one before those that were demoted or dropped."""
+        parent = parent_of(marker) or 0
+        skipped = [one for one in range(max(parent, self.dropped) + 1, number) if one not in self.demoted]
+        if parent >= number or skipped:
+            self.violate(f"5: v{number} names v{parent} as its parent, though there is {skipped}")
+        elif parent and marker["parent_checksum"] != self.markers[parent]["checksum"]:
+            self.violate(f"5: v{number} names another v{parent} than was published")
+
+    def state_of(self, marker: Json) -> int:
+        """Which of the story's states a version shows."""
+        for place, state in enumerate(self.story.states[: self.states_so_far]):
+            if state.pointer == marker["source_metadata_location"]:
+                return place
+        self.violate(f"1: {marker['version']} shows {marker['source_metadata_location']}, which was never committed")
+        return -1
+
+    def _whole(self, marker: Json, number: int) -> dict[str, bytes]:
+        """Everything that the version needs, as it is now; it is what the source had."""
+        metadata_uri = marker["metadata_uri"]
+        data = self.objects.get(metadata_uri)
+        if data is None or hashlib.sha256(data).hexdigest() != marker["metadata_sha256"]:
+            raise NotWhole(f"{metadata_uri} is missing or is another")
+        index = self.objects.get(marker["index_uri"])
+        if index is None or hashlib.sha256(index).hexdigest() != marker["index_sha256"]:
+            raise NotWhole(f"{marker['index_uri']} is missing or is another")
+        known = _VIEWS.get(data)
+        if known is None or any(self.objects.get(uri) != what for uri, what in known[1].items()):
+            found = view(self.objects, metadata_uri, (ROOT,))
+            known = found, {uri: self.objects[uri] for uri in found.closure}
+            _VIEWS[data] = known
+        self._compare(known[0], self.source_view(marker["source_metadata_location"]), number)
+        return {**known[1], marker["index_uri"]: index}
+
+    def source_view(self, pointer: str) -> View:
+        found = _SOURCES.get(pointer)
+        if found is None:
+            place = f"file://{PLACE}/{self.story.name}"
+            found = _SOURCES[pointer] = view(self.story.archive, pointer, (place,))
+        return found
+
+    def _compare(self, got: View, want: View, number: int) -> None:
+        if got.properties.get(VERSION) != str(number):
+            raise NotWhole(f"its metadata says version {got.properties.get(VERSION)}")
+        problem = differences(got, want)
+        if problem:
+            raise NotWhole(f"it differs from the source in {problem}")
+
+    # -------------------------------------------------------------------------------------------------- the catalog
+
+    def head_gone(self) -> None:
+        """The mirror catalog no longer has the table."""
+        if not self.dropped:
+            self.violate("4: the table is gone from the mirror, and was not dropped")
+        self.head = None
+
+    def head_moved(self, metadata: Json, metadata_uri: str | None) -> None:
+        """The mirror catalog shows another head; a catalog of pointers names our own file."""
+        claimed = (metadata.get("properties") or {}).get(VERSION, "")
+        if not claimed.isdecimal() or int(claimed) not in self.markers:
+            self.violate(f"1: the mirror's head claims version {claimed!r}, which was never ready")
+            return
+        number = int(claimed)
+        marker = self.markers[number]
+        if metadata_uri is not None and metadata_uri != marker["metadata_uri"]:
+            self.violate(f"1: the mirror's head is {metadata_uri}, v{number} is {marker['metadata_uri']}")
+        if self.head is not None and number < self.head:
+            self.violate(f"4: the mirror's head went back from v{self.head} to v{number}")
+        if number <= _begun_at().dropped:
+            self.violate(f"4: v{number} was dropped, and is shown again")
+        if number in self.stillborn:
+            self.violate(f"10: readers see v{number}, which was published on a version that was demoted before")
+        self.head = number
+        self.shown.add(number)
+
+    def head_shown(self, metadata: Json) -> None:
+        """The mirror catalog keeps metadata itself: what it shows must be the version that it claims to be."""
+        self.head_moved(metadata, None)
+        if self.head is None:
+            return
+        want = json.loads(self.objects[self.markers[self.head]["metadata_uri"]])
+        late = (metadata.get("properties") or {}).get(LEFT_OUT)
+        if late is not None:  # what this catalog could not take, and says so
+            gone = {int(number) for number in json.loads(late)}
+            want["properties"][LEFT_OUT] = late
+            want["snapshots"] = [one for one in want["snapshots"] if one["snapshot-id"] not in gone]
+            want["refs"] = {name: one for name, one in want["refs"].items() if one["snapshot-id"] not in gone}
+        wrong = [name for name, facts in _SHOWN.items() if facts(want) != facts(metadata)]
+        if wrong:
+            self.violate(f"1: the mirror's head claims to be v{self.head}, but its {', '.join(wrong)} are others")
+
+    # ----------------------------------------------------------------------------------------------------- the group
+
+    def _watermark_written(self, document: Json) -> None:
+        """Its only table is ours."""
+        [entry] = document["tables"].values()
+        before, self.group = self.group, document
+        if entry["version"] not in self.shown:
+            self.violate(f"11: the group tells of v{entry['version']}, which was never shown")
+            return
+        through = datetime.fromisoformat(document["watermark"])
+        state = self.state_of(self.markers[entry["version"]])
+        later = [place for place in range(state + 1, self.states_so_far) if self._is_other(state, place)]
+        if later and (through - self.committed_at[later[0]]).total_seconds() > self.clock_error_s:
+            what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at"
+            self.violate(f"{what} {self.committed_at[later[0]]}")
+        is_told = before is None or document["moves_back"] != before["moves_back"]
+        if before is not None and not is_told and through < datetime.fromisoformat(before["watermark"]):
+            self.violate(f"11: the watermark went back from {before['watermark']} to {through}, and does not say so")
+
+    def _is_other(self, state: int, later: int) -> bool:
+        """Whether a reader could tell these states of the source apart."""
+        pointers = [self.story.states[place].pointer for place in (state, later)]
+        if pointers[0] is None or pointers[1] is None:
+            return pointers[0] != pointers[1]
+        return differences(self.source_view(pointers[0]), self.source_view(pointers[1])) != ""
+
+    # ------------------------------------------------------------------------------------------------------ at the end
+
+    def behind(self, pointer: str | None) -> str:
+        """What is missing when everybody has had time enough; empty: the mirror is what the source is."""
+        newest = max((one for one in self.markers if self.is_live(one)), default=None)
+        if newest is None:
+            return "nothing is published"
+        if self.head is None or self.head < newest:
+            return f"the mirror's head is v{self.head}, the newest version is v{newest}"
+        if pointer is None:
+            return ""
+        marker = self.markers[self.head]
+        try:
+            self._whole(marker, self.head)
+        except NotWhole as err:
+            return f"v{self.head} is not whole: {err}"
+        got, want = _VIEWS[self.objects[marker["metadata_uri"]]][0], self.source_view(pointer)
+        problem = differences(got, want)
+        return f"v{self.head} is not what the source is: {problem}" if problem else ""
+
+
+def parent_of(marker: Json) -> int | None:
+    return None if marker["parent"] is None else int(marker["parent"][1:])
+
+
+def differences(got: View, want: View) -> str:
+    """In what the mirror is not the source; snapshots may be left out if no ref needs them."""
+    for name in ("uuid", "current", "refs", "schemas"):
+        if getattr(got, name) != getattr(want, name):
+            return f"{name} (want {getattr(want, name)}, got {getattr(got, name)})"
+    missing = {number for _, number in want.refs} - got.snapshots.keys()
+    if missing:
+        return f"snapshots {sorted(missing)}, which refs need"
+    for number, files in got.snapshots.items():
+        if number in want.snapshots and files != want.snapshots[number]:
+            return f"files of snapshot {number}"
+    other = {key for key, value in want.properties.items() if got.properties.get(key) != value}
+    return f"properties {sorted(other)}" if other else ""

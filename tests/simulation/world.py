@@ -1,0 +1,280 @@
+"""The simulated world: two buckets, two catalogs, a clock, and actors that take turns at every request that they make.
+
+Actors are greenlets of one thread that run the real code. Whenever one asks anything of a bucket or a catalog it stops,
+and the scheduler decides who goes on, what goes wrong with that request, and how much time passes. Stores and catalogs
+are strongly consistent, as S3, GCS and the catalogs promise to be: no request is ever answered with an old state.
+
+What can go wrong with a request:
+
+| fault | the actor sees | the effect |
+|---|---|---|
+| crash, crash after | it dies, as by kill -9, and later starts anew | none, all of it |
+| fail, fail after | TransientError: nobody knows what became of it | none, all of it |
+| throttle | ThrottledError | none |
+| pause | nothing; it goes on when all its leases have long expired | later |
+"""
+
+from __future__ import annotations
+
+import asyncio.events
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from lakemirror.errors import LakemirrorError, TransientError
+from lakemirror.storage.port import ThrottledError
+from tests.simulation.choices import Choices
+
+START = datetime(2027, 1, 1, tzinfo=UTC)  # after all that the stories tell of
+STEP_S = 0.05
+FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause")
+WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
+_SILENCE = "simulated: no answer"
+Request = tuple[Any, ...]  # verb, subject, …
+
+
+class Killed(BaseException):
+    """The actor's process is gone. Nothing that it still tries has any effect."""
+
+
+class Violation(Exception):
+    """What must never happen has happened."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How a schedule is: drawn once, at its beginning."""
+
+    switch: float
+    fault: float
+    write_fault: float
+    faults_at_most: int
+    jump: float
+
+
+def weather(choices: Choices) -> Weather:
+    switch = (0.02, 0.05, 0.15, 0.4)[choices.of(4)]
+    fault = (0.0, 0.005, 0.02, 0.05)[choices.of(4)]
+    write_fault = (0.0, 0.02, 0.1)[choices.of(3)]
+    return Weather(switch, fault, write_fault, (0, 1, 2, 4, 8)[choices.of(5)], (0.0, 0.01, 0.05)[choices.of(3)])
+
+
+@dataclass
+class Actor:
+    """A process that is started again when it dies. `work` is what it does from start to end."""
+
+    name: str
+    world: World
+    work: Callable[[Actor], None]
+    skew_s: float = 0.0
+    starts_left: int = 6
+    wakes_at: float = 0.0
+    is_dead: bool = False
+    is_done: bool = False
+    pending: Request = ("start", "")
+    owns: greenlet | None = None
+    life: int = 0
+    names: int = 0
+    apps: int = 0  # processes that it was, one after the other, in all its lives
+    process: Actor | None = None  # of a thread: the actor that it lives and dies with
+    stages: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.world.time + self.skew_s)
+
+    def new_name(self) -> str:
+        """One that no process ever had."""
+        self.names += 1
+        return f"{self.name}:{self.life}.{self.apps}:{self.names}"
+
+    def sleep(self, seconds: float) -> None:
+        self.world.request(self, ("sleep", seconds), lambda: None)
+
+    def start(self) -> None:
+        life = self.life = self.life + 1
+        self.starts_left -= 1
+        self.is_dead = False
+        self.pending = ("start", "")
+
+        def live() -> None:
+            try:
+                self.work(self)
+                self.is_done = True
+            except Killed:
+                pass
+            except Violation as err:
+                self.world.violate(str(err))
+            except Exception as err:  # noqa: BLE001 - any other error of the real code is a finding
+                self.world.violate(f"{self.name} broke: {err!r}\n{''.join(traceback.format_exception(err)[-6:])}")
+            finally:
+                if life == self.life:
+                    self.owns = None
+
+        self.owns = greenlet(live, parent=self.world.hub)
+        self.owns.actor = self  # what runs in it finds its actor by this
+
+
+class World:
+    """Runs one schedule to its end or to the first violation. What is in it is set up by `scene`."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.weather = weather(choices)
+        self.hub = getcurrent()
+        self.actors: list[Actor] = []
+        self.time = 0.0
+        self.steps = 0
+        self.faults = 0
+        self.is_calm = False
+        self.is_one_machine = choices.of(2) == 1
+        self.violation: str | None = None
+        self.trace: list[tuple[Any, ...]] = []
+        self.objects: dict[str, bytes] = {}  # of the mirror's bucket
+
+    # ------------------------------------------------------------------------------------------------ for the actors
+
+    def request(self, actor: Actor, request: Request, effect: Callable[[], Any]) -> Any:
+        """Everything that an actor asks for comes through here."""
+        if actor.is_dead or self.violation is not None:
+            raise Killed
+        loop = asyncio.events._get_running_loop()
+        if loop is not None:
+            asyncio.events._set_running_loop(None)
+        actor.pending = request
+        if request[0] == "sleep":
+            actor.wakes_at = self.time + request[1]
+        fault = self.hub.switch()
+        if loop is not None:
+            asyncio.events._set_running_loop(loop)
+        if actor.is_dead:
+            raise Killed
+        return self._answer(actor, request, effect, fault)
+
+    def _answer(self, actor: Actor, request: Request, effect: Callable[[], Any], fault: str | None) -> Any:
+        if fault == "crash":
+            self._die(actor, fault)
+        if fault == "fail" or fault == "throttle":
+            self.note(actor.name, request, fault)
+            kind, what = (TransientError, _SILENCE) if fault == "fail" else (ThrottledError, "simulated: throttled")
+            raise kind(request[0], str(request[1]), what, "run again")
+        try:
+            found = effect()
+        except LakemirrorError as err:
+            self.note(actor.name, request, type(err).__name__)
+            if self.violation is not None:
+                raise Killed from err
+            if fault == "crash after":
+                self._die(actor, fault)
+            raise
+        self.note(actor.name, request, fault or "")
+        if self.violation is not None:
+            raise Killed
+        if fault == "crash after":
+            self._die(actor, fault)
+        if fault == "fail after":
+            raise TransientError(request[0], str(request[1]), _SILENCE, "run again")
+        return found
+
+    def _die(self, actor: Actor, how: str) -> None:
+        self.note(actor.name, actor.pending, how)
+        process = actor.process or actor
+        for one in self.actors:
+            if one is process or one.process is process:
+                one.is_dead = True
+        raise Killed
+
+    def note(self, *what: Any) -> None:
+        self.trace.append((self.steps, self.time, *what))
+
+    def violate(self, what: str) -> None:
+        if self.violation is None:
+            self.violation = what
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a process of this machine is no more; of others nothing is known."""
+        actor_name, _, rest = name.partition(":")
+        found = next((one for one in self.actors if one.name == actor_name), None)
+        if found is None or not self.is_one_machine:
+            return False
+        return found.is_dead or found.is_done or rest.partition(":")[0] != f"{found.life}.{found.apps}"
+
+    # --------------------------------------------------------------------------------------------------- the scheduler
+
+    def run(self, steps_at_most: int) -> None:
+        """Until all actors are done, or have died for good."""
+        current: Actor | None = None
+        limit = self.steps + steps_at_most
+        while self.violation is None and self.steps < limit:
+            current = self._next(current)
+            if current is None:
+                return
+            self._step(current)
+        if self.violation is None:
+            self.violate(f"not done after {self.steps} steps")
+
+    def _next(self, current: Actor | None) -> Actor | None:
+        choices, time = self.choices, self.time
+        ready = [one for one in self.actors if not one.is_done and one.wakes_at <= time]
+        if not ready:
+            waiting = [one for one in self.actors if not one.is_done]
+            if not waiting:
+                return None
+            self.time = min(one.wakes_at for one in waiting)
+            ready = [one for one in waiting if one.wakes_at <= self.time]
+        if current in ready and (len(ready) == 1 or not choices.happens(self.weather.switch)):
+            return current
+        return ready[choices.of(len(ready)) if len(ready) > 1 else 0]
+
+    def _step(self, actor: Actor) -> None:
+        self.steps += 1
+        self.time += STEP_S
+        fault = None
+        if actor.owns is None:
+            actor.start()
+        elif not self.is_calm:
+            fault = self._fault(actor)
+            if fault == "pause":
+                self._pause(actor)
+                return
+        owns = actor.owns
+        assert owns is not None
+        owns.switch(fault) if owns else owns.switch()
+        if actor.owns is None and not actor.is_done:
+            actor.wakes_at = self.time + 1.0
+            if actor.starts_left <= 0 or actor.process is not None:
+                actor.is_done = True
+
+    def _pause(self, actor: Actor) -> None:
+        """All of its process stands still, far beyond any lease."""
+        process = actor.process or actor
+        for one in self.actors:
+            if one is process or one.process is process:
+                one.wakes_at = max(one.wakes_at, self.time + 10_000.0)
+
+    def _fault(self, actor: Actor) -> str | None:
+        weather, choices = self.weather, self.choices
+        verb = actor.pending[0]
+        if self.faults >= weather.faults_at_most or verb in ("sleep", "commit source"):
+            return None
+        if weather.jump and choices.happens(weather.jump):
+            self.time += (1.0, 20.0, 90.0)[choices.of(3)]
+        probability = weather.write_fault if verb in WRITES else weather.fault
+        if not probability or not choices.happens(probability):
+            return None
+        self.faults += 1
+        fault = FAULTS[choices.of(len(FAULTS))]
+        self.note(actor.name, actor.pending, f"meets {fault}")
+        return fault
+
+    def end(self) -> None:
+        """Nobody does anything any more."""
+        for actor in [*self.actors]:
+            actor.is_dead = True
+            if actor.owns is not None and actor.owns:
+                actor.owns.throw(Killed)
+            actor.owns = None

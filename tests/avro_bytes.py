@@ -6,12 +6,18 @@ negative counts, header order. Slow and plain.
 
 from __future__ import annotations
 
+import bz2
+import io
 import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import zstandard
+
+CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2")
 MAGIC = b"Obj\x01"
 SYNC = bytes(range(16))
 
@@ -155,14 +161,40 @@ def raw_container(
     entries = [sized(key.encode()) + sized(value.encode()) for key, value in header.items()]
     out = [MAGIC + _blocks(entries, negative_counts) + SYNC]
     for count, body in bodies:
-        packed = _deflate(body, level) if header.get("avro.codec") == "deflate" else body
-        out.append(long(count) + sized(packed) + SYNC)
+        out.append(long(count) + sized(packed(header.get("avro.codec", "null"), body, level)) + SYNC)
     return b"".join(out)
 
 
-def _deflate(body: bytes, level: int) -> bytes:
-    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
-    return packer.compress(body) + packer.flush()
+def packed(codec: str, body: bytes, level: int = 6) -> bytes:
+    """A block as others would pack it; by a codec that is none of CODECS it stays as it is."""
+    if codec == "deflate":
+        packer = zlib.compressobj(level, zlib.DEFLATED, -15)
+        return packer.compress(body) + packer.flush()
+    if codec == "snappy":
+        return bytes(pa.compress(body, codec="snappy", asbytes=True)) + zlib.crc32(body).to_bytes(4, "big")
+    if codec == "zstandard":
+        out = io.BytesIO()
+        with zstandard.ZstdCompressor(level).stream_writer(out, closefd=False) as writer:
+            writer.write(body)  # such a frame does not say its size
+        return out.getvalue()
+    return bz2.compress(body, level or 1) if codec == "bzip2" else body
+
+
+def unpacked(codec: str, body: bytes) -> bytes:
+    if codec == "deflate":
+        return zlib.decompressobj(-15).decompress(body)
+    if codec == "snappy":
+        size = sum((byte & 127) << 7 * at for at, byte in enumerate(_varint(body)))
+        plain = bytes(pa.decompress(body[:-4], decompressed_size=size, codec="snappy", asbytes=True)) if size else b""
+        assert zlib.crc32(plain) == int.from_bytes(body[-4:], "big")
+        return plain
+    if codec == "zstandard":
+        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+    return bz2.decompress(body) if codec == "bzip2" else body
+
+
+def _varint(data: bytes) -> bytes:
+    return data[: next(at for at, byte in enumerate(data) if byte < 128) + 1]
 
 
 def header_of(data: bytes) -> dict[str, str]:
@@ -178,9 +210,8 @@ def block_bodies(data: bytes) -> list[tuple[int, bytes]]:
     decoder, header = _open(data)
     found = []
     while decoder.at < len(data):
-        count, packed = decoder.long(), decoder.take(decoder.long())
-        is_packed = header.get("avro.codec") == "deflate"
-        found.append((count, zlib.decompressobj(-15).decompress(packed) if is_packed else packed))
+        count, body = decoder.long(), decoder.take(decoder.long())
+        found.append((count, unpacked(header.get("avro.codec", "null"), body)))
         decoder.take(16)
     return found
 

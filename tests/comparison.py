@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -17,7 +17,7 @@ PATH_COLUMN_OF_DELETES = "2147483546"  # the field id of the path column in a po
 
 # What the metadata tables must say alike, but for paths: the columns of each.
 METADATA = {
-    "files": "* EXCEPT (column_sizes, readable_metrics)",
+    "files": "* EXCEPT (readable_metrics)",  # which is made of the other columns
     "entries": "status, snapshot_id, sequence_number, file_sequence_number, data_file.file_path AS file_path",
     "manifests": """content, path, length, partition_spec_id, added_snapshot_id, added_data_files_count,
         existing_data_files_count, deleted_data_files_count, added_delete_files_count, existing_delete_files_count,
@@ -43,7 +43,9 @@ SAME = (
     "current-snapshot-id",
     "refs",
 )
-
+# What a table says of a partition's last change, told from the snapshots that it still has.
+LAST_UPDATE = ("spec_id", "last_updated_at", "last_updated_snapshot_id")
+ROW_LINEAGE = 3  # the format version that numbers rows
 
 SizeOf = Callable[[str], int | None]  # of an object by its plain place; None: it is not there
 
@@ -53,10 +55,16 @@ def size_on_disk(path: str) -> int | None:
 
 
 def differing_metadata(
-    ours: Json, theirs: Json, roots: Mapping[str, str], size_of: SizeOf = size_on_disk
+    ours: Json, theirs: Json, roots: Mapping[str, str], size_of: SizeOf = size_on_disk, *, on_rest: bool = False
 ) -> Iterator[str]:
-    """What the tables say of themselves; of snapshots and statistics, as much as the mirror retains."""
+    """What the tables say of themselves; of snapshots and statistics, as much as the mirror retains.
+
+    `on_rest`: the highest column id may be above the source's (ADR 18), and `added-rows` may cover row ids that
+    snapshots which were left out have used, as such a catalog counts them itself.
+    """
     for what in SAME:
+        if on_rest and what == "last-column-id" and theirs[what] > ours[what]:
+            continue
         if ours.get(what) != theirs.get(what):
             yield f"{what}: want {ours.get(what)}, got {theirs.get(what)}"
     retained = {snapshot["snapshot-id"] for snapshot in theirs["snapshots"]}
@@ -68,10 +76,9 @@ def differing_metadata(
         kept = [entry for entry in ours.get(section, ()) if entry["snapshot-id"] in retained]
         want = [{**entry, path: _moved(plain(entry[path]), roots)} for entry in kept]
         got = [{**entry, path: plain(entry[path])} for entry in theirs.get(section, ())]
-        for wanted, shown in zip(want, got, strict=False):
-            # an upper bound: where snapshots were left out, a catalog that counts row ids itself is told of their rows
-            if shown.get("added-rows", 0) > wanted.get("added-rows", 0):
-                shown["added-rows"] = wanted["added-rows"]
+        if on_rest and section == "snapshots":
+            shown = {one["snapshot-id"]: one for one in got}
+            want = [{**one, **_raised(one, shown[one["snapshot-id"]], theirs)} for one in want]
         if want != got:
             yield f"{section}: want {want}, got {got}"
         for entry in got:
@@ -79,13 +86,34 @@ def differing_metadata(
                 yield f"{section}: {entry[path]} is not there"
 
 
+def _raised(wanted: Json, shown: Json, theirs: Json) -> Json:
+    """The `added-rows` that a snapshot may show: all up to it together reach no further than where the next begins."""
+    if "first-row-id" not in wanted or (shown.get("added-rows") or 0) <= wanted["added-rows"]:
+        return {}
+    place = [one["snapshot-id"] for one in theirs["snapshots"]].index(shown["snapshot-id"])
+    counted = sum(one.get("added-rows") or 0 for one in theirs["snapshots"][: place + 1])
+    following = (one["first-row-id"] for one in theirs["snapshots"][place + 1 :] if "first-row-id" in one)
+    return {"added-rows": shown["added-rows"]} if counted <= next(following, theirs["next-row-id"]) else {}
+
+
+def row_columns(metadata: Json) -> str:
+    """What is read of rows: all columns, and where rows are numbered also their numbers and when they changed."""
+    return "*, _row_id, _last_updated_sequence_number" if metadata["format-version"] >= ROW_LINEAGE else "*"
+
+
 def differing_rows(
-    what: str, ours: list[str], theirs: list[str], roots: Mapping[str, str], size_of: SizeOf = size_on_disk
+    what: str,
+    ours: list[str],
+    theirs: list[str],
+    roots: Mapping[str, str],
+    retained: Collection[int],
+    size_of: SizeOf = size_on_disk,
 ) -> Iterator[str]:
-    """All rows; of snapshots those that the mirror retains."""
+    """All rows, but for what only snapshots tell that the mirror does not retain."""
     if what == "snapshots":
-        kept = {json.loads(row)["snapshot_id"] for row in theirs}
-        ours = [row for row in ours if json.loads(row)["snapshot_id"] in kept]
+        ours = [row for row in ours if json.loads(row)["snapshot_id"] in retained]
+    if what == "partitions":
+        ours, theirs = _partitions(ours, theirs, retained)
     want = Counter(_mapped(what, row, roots) for row in ours)
     got = Counter(_mapped(what, row, {}) for row in theirs)
     for row in itertools.islice((want - got).elements(), SHOWN):
@@ -106,14 +134,23 @@ def _mapped(what: str, row: str, roots: Mapping[str, str]) -> str:
             fields[name] = _moved(plain(fields[name]), roots)
     if what == "manifests":
         del fields["length"]
-    if what == "partitions":  # told from the snapshots that a table still has, and a mirror may have skipped some
-        for name in ("last_updated_at", "last_updated_snapshot_id", "spec_id"):
-            fields.pop(name, None)
-    if what == "files" and fields["content"] == POSITION_DELETES:
-        del fields["file_size_in_bytes"], fields["split_offsets"]
+    if what == "files" and fields["content"] == POSITION_DELETES:  # they are written anew
+        del fields["file_size_in_bytes"], fields["split_offsets"], fields["column_sizes"]
         for name in ("lower_bounds", "upper_bounds"):
             (fields[name] or {}).pop(PATH_COLUMN_OF_DELETES, None)
     return json.dumps(fields, sort_keys=True, ensure_ascii=False)
+
+
+def _partitions(ours: list[str], theirs: list[str], retained: Collection[int]) -> tuple[list[str], list[str]]:
+    """Without the last update of those partitions whose last snapshot the mirror skipped: it cannot know of that."""
+    both = [[json.loads(row) for row in rows] for rows in (ours, theirs)]
+    skipped = [row.get("partition") for row in both[0] if row["last_updated_snapshot_id"] not in (None, *retained)]
+    for row in itertools.chain(*both):
+        if row.get("partition") in skipped:
+            for name in LAST_UPDATE:
+                row.pop(name, None)
+    known, shown = ([json.dumps(row) for row in rows] for rows in both)
+    return known, shown
 
 
 def _differs_from_store(what: str, row: str, size_of: SizeOf) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Spark SQL with Iceberg's own runtime reads source and mirror through Java's JdbcCatalog, over the very SQLite files that
 lakemirror and pyiceberg use, or through REST catalogs on S3 and GCS; DuckDB reads the metadata.json files, from disk or
-from these stores. Both look at rows, whole and row for row; Spark also at every ref, at every snapshot that the mirror
-retains, and at what the metadata says of files.
+from these stores. Both look at rows, whole and row for row, of the head, of every ref, and of every snapshot that the
+mirror retains; Spark also at what the metadata says of files.
 
 The same session is the writer of the source tables in the end-to-end tests (see `spark_writer`).
 """
@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,18 @@ from pyspark.sql import SparkSession
 
 from dev.lake import Lake
 from dev.services import RestCatalog, S3Store
-from tests.comparison import METADATA, Json, SizeOf, differing_metadata, differing_rows, plain, size_on_disk
-from tests.duckdb_judge import DuckDbJudge
+from dev.spark_classes import java_options
+from tests.comparison import (
+    METADATA,
+    Json,
+    SizeOf,
+    differing_metadata,
+    differing_rows,
+    plain,
+    row_columns,
+    size_on_disk,
+)
+from tests.duckdb_judge import DuckDbJudge, Limit
 from tests.judged_stores import GcsStore, size_in_gcs, size_in_s3
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,14 +104,15 @@ class Judge:
     """One Spark session for the whole run; lakes are made known to it by name."""
 
     def __init__(self, scratch: Path) -> None:
-        self._duckdb = DuckDbJudge()
+        self.duckdb = DuckDbJudge()
         self._buckets: dict[str, SizeOf] = {}  # by scheme and name: the size of an object by its key
         self._clients: dict[str, Any] = {}  # of S3, by bucket
+        self._rest: set[str] = set()  # names of REST catalogs
         self.spark = _start_spark(scratch)
 
     def close(self) -> None:
         self.spark.stop()
-        self._duckdb.close()
+        self.duckdb.close()
         for client in self._clients.values():
             client.close()
 
@@ -130,14 +141,15 @@ class Judge:
         options = {"type": "rest", "cache-enabled": "false", **catalog.properties, **store.properties}
         if isinstance(store, GcsStore):
             options["io-impl"] = "org.apache.iceberg.gcp.gcs.GCSFileIO"
-            self._duckdb.use_gcs(store.bucket, store.endpoint)
+            self.duckdb.use_gcs(store.bucket, store.endpoint)
         else:
             options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": store.region}
             access = (store.access_key_id, store.secret_access_key)
-            self._duckdb.use_s3(store.bucket, store.endpoint, store.region, *access)
+            self.duckdb.use_s3(store.bucket, store.endpoint, store.region, *access)
         self.spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         for key, value in options.items():
             self.spark.conf.set(f"{prefix}.{key}", value)
+        self._rest.add(name)
         self._open_bucket(store)
 
     def _open_bucket(self, store: S3Store | GcsStore) -> None:
@@ -175,14 +187,15 @@ class Judge:
         source: Judged,
         *mirrors: Judged,
         is_deep: bool = True,
-        by_duckdb: bool = True,
+        limits: Collection[Limit] = (),
         roots: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Everything in which a mirror is not the source, in words; empty if they agree.
 
         `roots` are places besides the table's location that hold files of it, each with its folder below the mirror
         table's location. Deep also looks at every snapshot that the mirrors retain, and at all that the metadata says
-        of files; otherwise it is rows of the head, branches, tags, and the live files.
+        of files; otherwise it is rows of the head, branches, tags, and the live files. Rows are read by both judges,
+        but for what `limits` says that DuckDB cannot read.
         """
         ours = self.metadata(source)
         theirs = {mirror: self.metadata(mirror) for mirror in mirrors}
@@ -197,17 +210,31 @@ class Judge:
             home = plain(metadata["location"])
             places = {plain(place): f"{home}/{folder}" for place, folder in (roots or {}).items()}
             places[plain(ours["location"])] = home
-            found += [f"{mirror.sql}: {one}" for one in differing_metadata(ours, metadata, places, self.size_of)]
+            on_rest = mirror.sql.partition(".")[0] in self._rest
+            found += [
+                f"{mirror.sql}: {one}"
+                for one in differing_metadata(ours, metadata, places, self.size_of, on_rest=on_rest)
+            ]
+            retained = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
             for what in views[mirror]:
                 ours_say, theirs_say = (said.get((table.sql, what), []) for table in (source, mirror))
-                rows = differing_rows(what, ours_say, theirs_say, places, self.size_of)
+                rows = differing_rows(what, ours_say, theirs_say, places, retained, self.size_of)
                 found += [f"{mirror.sql}: {what}: {one}" for one in rows]
-            if by_duckdb and _has_snapshot(metadata):
-                want = (len(said.get((mirror.sql, ROWS_OF_HEAD), ())), 0, 0)
-                got = self._duckdb.compare(source.metadata_uri, mirror.metadata_uri)
-                names = "rows, only in source, in mirror"
-                found += [f"{mirror.sql}: DuckDB ({names}): want {want}, got {got}"] if got != want else []
-        return found
+        return found + self._by_duckdb(source, theirs, said, limits, is_deep=is_deep)
+
+    def _by_duckdb(
+        self, source: Judged, mirrors: Mapping[Judged, Json], said: Said, limits: Collection[Limit], *, is_deep: bool
+    ) -> list[str]:
+        """The same places once more, by the second judge; it must see as many rows as the first."""
+        wanted: dict[str, dict[int | None, int]] = {}
+        names = {}
+        for mirror, metadata in mirrors.items():
+            uri = str(mirror.metadata_uri)
+            names[uri] = mirror.sql
+            places = _places(metadata, is_deep=is_deep)
+            wanted[uri] = {at: len(said.get((mirror.sql, view), ())) for at, view in places.items()}
+        found = self.duckdb.differences(source.metadata_uri, wanted, limits) if any(wanted.values()) else []
+        return [f"{names[uri]}: {one}" for uri, one in found]
 
     def rows(self, table: Judged, version: int | str | None = None) -> Counter[str]:
         """All rows at the head or at a version, each as JSON."""
@@ -219,7 +246,7 @@ class Judge:
         """The files below a folder that hold a text, raw or in any value once they are decoded."""
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         packed = [str(path) for path in files if path.suffix in (".avro", ".parquet")]
-        return [str(path) for path in files if text.encode() in path.read_bytes()] + self._duckdb.holding(packed, text)
+        return [str(path) for path in files if text.encode() in path.read_bytes()] + self.duckdb.holding(packed, text)
 
 
 _JSON_OF_ALL = "to_json(struct(*), map('ignoreNullFields', 'false'))"
@@ -230,22 +257,33 @@ def _has_snapshot(metadata: Json) -> bool:
 
 
 def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:
-    """What to read of a table, as the part of a query after its name."""
-    views = {ROWS_OF_HEAD: ""}
-    views |= {f"rows of {name}": f" VERSION AS OF '{name}'" for name in metadata["refs"] if name != "main"}
-    if _has_snapshot(metadata):
-        views |= {what: f".{what}" for what in METADATA if is_deep or what == "files"}
+    """What to read of a table, each as a query with `{table}` for its name."""
+    places = {ROWS_OF_HEAD: ""}
+    places |= {f"rows of {name}": f" VERSION AS OF '{name}'" for name in metadata["refs"] if name != "main"}
     if is_deep:
         ids = [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
-        views |= {f"rows of snapshot {one}": f" VERSION AS OF {one}" for one in ids}
+        places |= {f"rows of snapshot {one}": f" VERSION AS OF {one}" for one in ids}
+    views = {what: f"SELECT {row_columns(metadata)} FROM {{table}}{place}" for what, place in places.items()}
+    if _has_snapshot(metadata):
+        said = {what: f"SELECT {columns} FROM {{table}}.{what}" for what, columns in METADATA.items()}
+        views |= {what: query for what, query in said.items() if is_deep or what == "files"}
     return views
+
+
+def _places(metadata: Json, *, is_deep: bool) -> dict[int | None, str]:
+    """Where DuckDB reads: the head, and snapshots by number, each with the view by which Spark reads the same."""
+    places: dict[int | None, str] = {None: ROWS_OF_HEAD} if _has_snapshot(metadata) else {}
+    places |= {ref["snapshot-id"]: f"rows of {name}" for name, ref in metadata["refs"].items()}
+    if is_deep:
+        places |= {one["snapshot-id"]: f"rows of snapshot {one['snapshot-id']}" for one in metadata["snapshots"]}
+    return places
 
 
 def _query(wanted: Mapping[Judged, Mapping[str, str]]) -> str:
     parts = []
     for table, views in wanted.items():
         for what, view in views.items():
-            inner = f"SELECT {METADATA.get(what, '*')} FROM {table.sql}{view}"
+            inner = view.replace("{table}", table.sql)
             parts.append(f"SELECT '{table.sql}' AS name, '{what}' AS what, {_JSON_OF_ALL} AS row FROM ({inner})")
     return " UNION ALL ".join(parts)
 
@@ -262,7 +300,7 @@ def _start_spark(scratch: Path) -> SparkSession:
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.driver.memory": "1200m",
         # Tables of a few rows: compiling queries to Java and Java to the best machine code costs more than it saves.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": java_options(),
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.local.dir": str(scratch),

@@ -55,6 +55,8 @@ class Lake:
         warehouse: str = "warehouse",
     ) -> None:
         self.folder = folder
+        self.has_fence = True
+        self.owner: str | None = "a run of this test"  # who Apps work for; None: each is a run of its own
         self.warehouse = folder / warehouse
         self.mirror_folder = folder / "mirror"
         self.config_path = folder / "lake.yaml"
@@ -95,11 +97,18 @@ class Lake:
                 update.add_identity(column)
         return made
 
-    def app(self, *, wrap_store: WrapStore | None = None, now: Callable[[], datetime] = utc_now) -> App:
+    def app(
+        self,
+        *,
+        wrap_store: WrapStore | None = None,
+        now: Callable[[], datetime] = utc_now,
+        owner: str | None = None,
+    ) -> App:
+        owner = owner or self.owner
         if wrap_store is None:
-            return App(load_config(self.config_path), now=now)
+            return App(load_config(self.config_path), now=now, owner=owner)
         sides = WrappedSides(wrap_store)
-        return App(load_config(self.config_path), wrap_store=sides.store, wrap_wire=sides.wire, now=now)
+        return App(load_config(self.config_path), wrap_store=sides.store, wrap_wire=sides.wire, now=now, owner=owner)
 
     def follower(self, *, wrap_store: WrapStore | None = None) -> App:
         """An App whose configuration knows no source."""
@@ -145,11 +154,13 @@ class Lake:
             catalog.close()
 
     def mirror_objects(self, *, below: str = "") -> dict[str, bytes]:
-        """Every object of the mirror, by its path below the mirror's location."""
+        """Every object of the mirror, by its path below the mirror's location; but leases, which tell of runs only."""
         found = {}
         for folder, _, names in os.walk(self.mirror_folder / below):
             for name in names:
                 path = Path(folder, name)
+                if path.parts[-2:] == ("_control", "lease.json"):
+                    continue
                 found[str(path.relative_to(self.mirror_folder))] = path.read_bytes()
         return found
 

@@ -114,6 +114,12 @@ class Table:
         fields = [*self.schemas[-1]["fields"], _column(self.last_column)]
         self._schema(fields, 1 + (detail % 4 == 0) * (detail % 3))
 
+    def add_new_kind(self, detail: int) -> None:
+        """A column of a type or with a default that came with v3."""
+        self.last_column += 1
+        more = NEW_KINDS[detail % len(NEW_KINDS)] if self.version > 2 else {}
+        self._schema([*self.schemas[-1]["fields"], {**_column(self.last_column), **more}], 1)
+
     def drop_column(self, detail: int) -> None:
         fields = self.schemas[-1]["fields"]
         if len(fields) > 1:
@@ -133,7 +139,8 @@ class Table:
 
     def partition(self, detail: int) -> None:
         self.last_partition = max(self.last_partition + (self.version > 1), 1000)  # v1 counts anew in each spec
-        column = self.schemas[-1]["fields"][detail % len(self.schemas[-1]["fields"])]
+        longs = [field for field in self.schemas[-1]["fields"] if field["type"] == "long"]
+        column = longs[detail % len(longs)]
         fields = [{"name": f"p{self._next()}", "transform": "identity", "source-id": column["id"]}]
         self._spec([{**fields[0], "field-id": self.last_partition}])
 
@@ -235,6 +242,19 @@ def _column(number: int) -> Json:
     return {"id": number, "name": f"c{number}", "required": False, "type": "long"}
 
 
+NEW_KINDS: tuple[Json, ...] = (
+    {"type": "variant"},
+    {"type": "geometry(srid:4326)"},
+    {"type": "geography(srid:4326, spherical)"},
+    {"type": "timestamptz_ns"},
+    {"type": "unknown"},
+    {"initial-default": 5, "write-default": 6},
+    {"type": "string", "initial-default": "x", "write-default": 'ü, "y"'},
+    {"type": "binary", "initial-default": "00FF", "write-default": "0A"},
+    {"type": "decimal(9, 2)", "initial-default": "14.20", "write-default": "-1.00"},
+    {"type": "timestamptz", "write-default": "2026-01-02T03:04:05.000006+00:00"},
+)
+
 STEPS: dict[str, Callable[[Table, int], None]] = {
     "append": Table.append,
     "replace": Table.replace,
@@ -244,6 +264,7 @@ STEPS: dict[str, Callable[[Table, int], None]] = {
     "roll_back": Table.roll_back,
     "expire": Table.expire,
     "add_column": Table.add_column,
+    "add_new_kind": Table.add_new_kind,
     "drop_column": Table.drop_column,
     "forget_schemas": Table.forget_schemas,
     "partition": Table.partition,

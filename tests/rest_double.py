@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import parse_qs
 
+from tests.google_account import TokenServer
 from tests.rest_interpreter import Refused, take
+from tests.serving import QuietHandler, serving
 
 Json = dict[str, Any]
 # Given verb and path: None lets it through, a number is answered as that status, `cut` and `cut after` break the line.
+Verifier = Callable[[str, str, bytes, Any], bool]
 Fault = Callable[[str, str], int | str | None]
 
 
@@ -24,28 +29,58 @@ class RestDouble:
         self.uri = f"http://127.0.0.1:{port}"
         self.tables: dict[str, tuple[str, Json]] = {}
         self.files: dict[str, Json] = {}
+        self.namespaces: dict[str, Json] = {}
         self.config: Json = {"defaults": {}, "overrides": {}}
         self.asked: list[str] = []
         self.bodies: list[Json] = []
         self.tokens = ["token-1"]
         self.fault: Fault = lambda verb, path: None
         self.headers: dict[str, str] = {}
+        self.unknown_updates: set[str] = set()
+        self.overwrite = 406  # what register answers to it; 200: it does
+        self.keeps_head = False  # register says yes and does nothing
+        self.keys: list[uuid.UUID] = []  # of idempotency, as they came
+        self.google: TokenServer | None = None  # at /token
+        self.signer: Verifier | None = None  # if there is one it is asked instead of for a token
+        self._told: dict[str, tuple[int, Json, dict[str, str]]] = {}
         self._lock = threading.Lock()
 
-    def answer(self, verb: str, path: str, body: Json, headers: Any) -> tuple[int, Json, dict[str, str]]:
-        path, _, _ = path.removeprefix("/v1/").partition("?")
+    def answer(self, verb: str, target: str, data: bytes, headers: Any) -> tuple[int, Json, dict[str, str]]:
+        """By its key, if it has one, a request is answered as it was before."""
+        key = headers.get("Idempotency-Key")
+        if key is None:
+            return self._answer(verb, target, data, headers)
+        self.keys.append(uuid.UUID(key))
+        if key not in self._told:
+            self._told[key] = self._answer(verb, target, data, headers)
+        return self._told[key]
+
+    def _answer(self, verb: str, target: str, data: bytes, headers: Any) -> tuple[int, Json, dict[str, str]]:
+        path, _, _ = target.removeprefix("/v1/").partition("?")
+        body = json.loads(data) if data.startswith(b"{") else {}
+        if target == "/token" and self.google is not None:
+            return *self.google.give(parse_qs(data.decode())), {}
         if path == "oauth/tokens":
             return 200, {"access_token": self.tokens[-1], "token_type": "bearer"}, {}
-        if headers.get("Authorization") != f"Bearer {self.tokens[-1]}":
+        is_known = headers.get("Authorization") == f"Bearer {self.tokens[-1]}"
+        if not (is_known if self.signer is None else self.signer(verb, target, data, headers)):
             return 401, _error("NotAuthorizedException", "no"), {}
         if path == "config":
             return 200, self.config, {}
+        if path == "namespaces" and verb == "POST":
+            self.namespaces.setdefault("\x1f".join(body["namespace"]), body.get("properties", {}))
+            return 200, body, {}
         if path == "namespaces":
             return 200, {"namespaces": []}, {}
+        if path.count("/") == 1 and verb == "GET":
+            name = path.partition("/")[2]
+            return 200, {"namespace": [name], "properties": self.namespaces.get(name, {})}, {}
         if path.endswith("/register"):
             return self._register(f"{path.removesuffix('/register')}/tables/{body['name']}", body)
         if verb == "POST":
             return self._commit(path, body)
+        if verb == "DELETE":
+            return (204, {}, {}) if self.tables.pop(path, None) else (404, _error("NoSuchTableException", "gone"), {})
         if path not in self.tables:
             return 404, _error("NoSuchTableException", "not there"), {}
         place, metadata = self.tables[path]
@@ -54,40 +89,54 @@ class RestDouble:
         return 200, {"metadata-location": place, "metadata": metadata}, {"ETag": place}
 
     def _register(self, path: str, body: Json) -> tuple[int, Json, dict[str, str]]:
-        if path in self.tables:
+        if body.get("overwrite") and self.overwrite != 200:
+            return self.overwrite, _error("Unsupported", "overwrite"), {}
+        if path in self.tables and not body.get("overwrite"):
             return 409, _error("AlreadyExistsException", "there"), {}
+        if self.keeps_head:
+            return 200, {}, {}
         self.tables[path] = body["metadata-location"], self.files[body["metadata-location"]]
         return 200, {}, {}
 
     def _commit(self, path: str, body: Json) -> tuple[int, Json, dict[str, str]]:
         old = self.tables.get(path)
+        if any(one["action"] in self.unknown_updates for one in body["updates"]):
+            return 400, _error("IllegalArgumentException", "Cannot parse update"), {}
         try:
-            new = take(None if old is None else old[1], body["requirements"], body["updates"])
+            place, shown = old or (None, None)
+            new = take(shown, body["requirements"], body["updates"], place)
         except Refused as err:
             return 409, _error("CommitFailedException", str(err)), {}
         number = len(self.asked)
         self.tables[path] = f"mem://server/{number}.metadata.json", new
         return 200, {}, {}
 
+    def _note_key(self, handler: BaseHTTPRequestHandler) -> None:
+        key = handler.headers.get("Idempotency-Key")
+        self.keys += [] if key is None else [uuid.UUID(key)]
+
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         data = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        is_json = data.startswith(b"{")
         with self._lock:
             self.asked.append(f"{handler.command} {handler.path}")
-            body = json.loads(data) if is_json else {}
-            self.bodies.append(body)
+            self.bodies.append(json.loads(data) if data.startswith(b"{") else {})
             fault = self.fault(handler.command, handler.path)
             if fault == "cut":
                 _cut(handler)
                 return
-            status, said, headers = self.answer(handler.command, handler.path, body, handler.headers)
+            if isinstance(fault, int) and fault == 429:
+                status, said, headers = fault, _error("Throttled", "not taken"), self.headers
+                self._note_key(handler)
+            else:
+                status, said, headers = self.answer(handler.command, handler.path, data, handler.headers)
             if fault == "cut after":
                 _cut(handler)
                 return
-            if isinstance(fault, int):
+            if isinstance(fault, int) and fault != 429:
                 status, said, headers = fault, _error("Fault", "as told"), self.headers
-        out = b"" if status == 304 else json.dumps(said).encode()
-        handler.send_response(status)
+        out = b"" if status in (204, 304) else json.dumps(said).encode()
+        send = handler.send_response_only if "Date" in headers else handler.send_response
+        send(status)
         for name, value in {**headers, "Content-Length": str(len(out))}.items():
             handler.send_header(name, value)
         handler.end_headers()
@@ -105,25 +154,12 @@ def _error(kind: str, message: str) -> Json:
 
 @contextmanager
 def rest_double() -> Iterator[RestDouble]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             double.handle(self)
 
-        do_POST = do_GET
+        do_POST = do_DELETE = do_GET
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    double = RestDouble(server.server_port)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler) as port:
+        double = RestDouble(port)
         yield double
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

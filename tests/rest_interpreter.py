@@ -17,8 +17,8 @@ class Refused(Exception):
     """What a server answers with 400 or 409."""
 
 
-def take(old: Json | None, requirements: list[Json], updates: list[Json]) -> Json:
-    """The table after the commit."""
+def take(old: Json | None, requirements: list[Json], updates: list[Json], place: str | None = None) -> Json:
+    """The table after the commit; `place` is the file of `old`, for the server's log of files."""
     for requirement in requirements:
         _check(old, requirement)
     table = copy.deepcopy(old) if old is not None else _new()
@@ -30,6 +30,14 @@ def take(old: Json | None, requirements: list[Json], updates: list[Json]) -> Jso
             # a head that the table had before is noted as of now
             table["snapshot-log"].append({"snapshot-id": update["snapshot-id"], "timestamp-ms": (own or [NOW_MS])[0]})
         _apply(table, copy.deepcopy(update), last)
+    if any(update["action"] == "remove-snapshots" for update in updates):
+        there = {one["snapshot-id"] for one in table["snapshots"]}
+        gone = [at for at, one in enumerate(table["snapshot-log"]) if one["snapshot-id"] not in there]
+        table["snapshot-log"] = table["snapshot-log"][gone[-1] + 1 if gone else 0 :]
+    if place is not None:
+        most = max(1, int(table["properties"].get("write.metadata.previous-versions-max", 100)))
+        entry = {"timestamp-ms": NOW_MS, "metadata-file": place}
+        table["metadata-log"] = [*table.get("metadata-log", ()), entry][-most:]
     times = [one["timestamp-ms"] for one in table["snapshot-log"]]
     if any(after < before - 60_000 for before, after in itertools.pairwise(times)):
         raise Refused("Expected sorted snapshot log entries")
@@ -57,7 +65,8 @@ def _check(table: Json | None, requirement: Json) -> None:
         if table is not None:
             raise Refused("the table is there")
         return
-    assert table is not None
+    if table is None:
+        raise Refused("there is no such table")
     names = {
         "assert-table-uuid": ("uuid", "table-uuid"),
         "assert-last-assigned-field-id": ("last-assigned-field-id", "last-column-id"),

@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dev.lake import Lake
 from lakemirror.spark.engine import SparkEngine
+from tests.duckdb_judge import Limit
 from tests.e2e.installation import Installation
 from tests.judge import Judge, TableOf
 
@@ -38,7 +40,7 @@ class History:
     lanes: dict[str, Installation]
     name: str = "db.t"
     steps: int = 0
-    by_duckdb: bool = True  # whether the second judge can read the source's own files
+    limits: frozenset[Limit] = frozenset()  # what the second judge cannot read of the source's own files
     roots: Mapping[str, str] = field(default_factory=dict)  # further places of the source, and their mirror folders
 
     @property
@@ -48,6 +50,15 @@ class History:
     @property
     def t(self) -> str:
         return self.table.sql
+
+    @property
+    def jvm(self) -> Any:
+        return self.judge.spark.sparkContext._jvm
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's Java API, for what Spark SQL cannot say."""
+        return self.jvm.org.apache.iceberg
 
     def add_roots(self, **roots: str) -> None:
         """Further places of the source, by name; known to every mirror from now on."""
@@ -86,9 +97,7 @@ class History:
     def check_lanes(self, step: str, due: Sequence[str], *, is_deep: bool = False) -> None:
         results = {lane: self.lanes[lane].sync(self.name) for lane in due}
         mirrors = [self.lanes[lane].theirs(self.name) for lane in due]
-        found = self.judge.differences(
-            self.table, *mirrors, is_deep=is_deep, by_duckdb=self.by_duckdb, roots=self.roots
-        )
+        found = self.judge.differences(self.table, *mirrors, is_deep=is_deep, limits=self.limits, roots=self.roots)
         reports = [result.report() for result in results.values()]
         assert found == [], "\n".join([f"after {step}: {reports}", *found])
 

@@ -38,8 +38,9 @@ class Installation:
         self.config.write_text(yaml.safe_dump(self._document()), encoding="utf-8")
         return self
 
-    def app(self) -> App:
-        return App.load(str(self.config))
+    def app(self, owner: str | None = None) -> App:
+        """`owner` is the run that it works for; without one, each App is a run of its own."""
+        return App.load(str(self.config), owner=owner)
 
     def sync(self, name: str) -> MirrorResult:
         """Mirror and follow; nothing is remembered between two calls."""

@@ -7,25 +7,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dev.spark_classes import java_options
 from tests.judge import ROOT
 
 BIN = Path(sys.executable).parent
 POLL_S = 0.005
 
-# Small jobs: a quick start is worth more than fast code.
-SMALL_JVM = {
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
-}
+
+def small_jvm() -> dict[str, str]:
+    """Settings of a Spark for small jobs: a quick start is worth more than fast code."""
+    return {
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": java_options(),
+        "spark.executor.extraJavaOptions": java_options(),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+    }
 
 
 def until(is_true: Callable[[], bool], what: str, *, timeout_s: float, poll_s: float = POLL_S) -> None:
@@ -35,6 +39,39 @@ def until(is_true: Callable[[], bool], what: str, *, timeout_s: float, poll_s: f
         if time.monotonic() > deadline:
             raise AssertionError(f"gave up after {timeout_s:g} s: {what}")
         time.sleep(poll_s)
+
+
+def kill_group(group: int, *, but: Collection[int] = ()) -> None:
+    """All processes of a group and what they have just started, save these."""
+
+    def is_gone() -> bool:
+        found = [pid for pid in _members(group) if pid not in but]
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    until(is_gone, f"all of group {group} die", timeout_s=30)
+
+
+def parent_of(pid: int) -> int:
+    return int(_stat(Path(f"/proc/{pid}/stat"))[1])
+
+
+def _stat(path: Path) -> list[str]:
+    """From the state on."""
+    return path.read_text(errors="replace").rpartition(")")[2].split()
+
+
+def _members(group: int) -> list[int]:
+    """Those that are not yet dead."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended since
+            state, _, of_group, *_ = _stat(stat)
+            if state not in "ZX" and int(of_group) == group:
+                found.append(int(stat.parent.name))
+    return found
 
 
 class Program:
@@ -60,6 +97,11 @@ class Program:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Of the process, which leads a group and a session of this number."""
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:
@@ -101,11 +143,14 @@ def environment() -> dict[str, str]:
     return {**inherited, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def spark_submit(job: str, conf: Mapping[str, str], *arguments: str, master: str = "local[2]") -> list[str | Path]:
-    """The command that submits one of `spark_jobs/`."""
+def spark_submit(
+    job: str | Path, conf: Mapping[str, str], *arguments: str, master: str = "local[2]"
+) -> list[str | Path]:
+    """The command that submits one of `spark_jobs/`, by its name, or another program by its path."""
     python = {"spark.pyspark.python": sys.executable}
+    script = job if isinstance(job, Path) else ROOT / "spark_jobs" / f"{job}.py"
     flags = [part for key, value in {**python, **conf}.items() for part in ("--conf", f"{key}={value}")]
-    return [BIN / "spark-submit", "--master", master, *flags, ROOT / "spark_jobs" / f"{job}.py", *arguments]
+    return [BIN / "spark-submit", "--master", master, *flags, script, *arguments]
 
 
 def _session(leader: int) -> list[int]:

@@ -114,7 +114,8 @@ class ServicesWay:
             self.cli("follower.yaml", "follow", self.name)
         else:
             self.sync()
-        assert self.judge.differences(self.ours, self.theirs) == []
+        found = self.judge.differences(self.ours, self.theirs)
+        assert found == [], found
 
     def sync(self) -> None:
         from lakemirror.app import App

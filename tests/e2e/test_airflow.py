@@ -20,7 +20,7 @@ from dev.airflow_standalone import AirflowStandalone, Settings, tail
 from dev.demo.trouble import readable_tail, task_log
 from lakemirror.model.table import TableRef
 from tests.e2e.installation import Installation, objects
-from tests.e2e.processes import SMALL_JVM, until
+from tests.e2e.processes import small_jvm, until
 from tests.judge import ROOT, Judge, TableOf
 
 pytestmark = pytest.mark.timeout(300)
@@ -139,7 +139,7 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         judge.open_lake("cloud_air", folder / "cloud"),
         tables=[{"name": ORDERS}, {"name": CUSTOMERS}, {"name": RETURNS, "schedule": None}, {"match": "web.*"}],
         defaults={"schedule": "@daily", "follow_schedule": None, "small_change_files": SMALL_CHANGE_FILES},
-        spark={"conn_id": "spark_default", "conf": SMALL_JVM},
+        spark={"conn_id": "spark_default", "conf": small_jvm()},
         mirror_conn_id=LAKE_CONNECTION,
     ).write()
     elsewhere = Installation(

@@ -20,7 +20,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.spark.library import build_archive, spark_conf
 from tests.e2e.installation import Installation, objects
-from tests.e2e.processes import SMALL_JVM, Program, spark_submit, until
+from tests.e2e.processes import Program, small_jvm, spark_submit, until
 from tests.judge import ROOT, Judge, TableOf
 
 pytestmark = pytest.mark.timeout(400)
@@ -110,17 +110,17 @@ def signs(mirror: Path) -> dict[str, Callable[[], bool]]:
 def test_every_spark_stage(scene: Scene, chance: random.Random) -> None:
     """Each is killed as soon as it has begun, one of them again at a random moment; then it may finish."""
     scene.clear_mirror()
-    detected = scene.installation.app().detect(TABLE)
+    detected = scene.installation.app(owner="run").detect(TABLE)
     assert (detected.lane, detected.plan_uri is None) == ("spark", False)
     plan_uri = str(detected.plan_uri)
-    conf = {**SMALL_JVM, **spark_conf(build_archive(scene.scratch))}
+    conf = {**small_jvm(), **spark_conf(build_archive(scene.scratch))}
     unlucky = chance.choice(list(signs(scene.mirror)))
     for stage, has_begun in signs(scene.mirror).items():
         result = scene.scratch / f"{stage}.json"
         arguments = ["--config", str(scene.installation.config), "--table", NAME, "--plan-uri", plan_uri]
         if stage == "plan_diff":
             arguments += ["--source-name", str(detected.source_name)]
-        command = spark_submit(stage, conf, *arguments, "--result-uri", result.as_uri())
+        command = spark_submit(stage, conf, *arguments, "--owner", "run", "--result-uri", result.as_uri())
         log = scene.scratch / f"{stage}.log"
         with Program(command, log, cwd=scene.scratch) as job:
             until(has_begun, f"{stage} does not begin: {log}", timeout_s=JOB_TIMEOUT_S)
@@ -140,7 +140,7 @@ def test_every_spark_stage(scene: Scene, chance: random.Random) -> None:
         if stage == "copy_objects":
             assert 0 < len(left[0].ledger) < FILES, "it was killed in the middle"
             assert (answer["files"], answer["skipped_files"]) == (FILES - len(left[-1].files), len(left[-1].files))
-    published = scene.installation.app().publish(TABLE, plan_uri)
+    published = scene.installation.app(owner="run").publish(TABLE, plan_uri)
     assert (published.version, published.lane) == (1, "spark")
     scene.check_result()
 

@@ -1,8 +1,10 @@
-"""The whole way on the services profile: real Airflow between two REST catalogs and two S3 stores.
+"""The whole way on the services profile: real Airflow between two REST catalogs, from S3 to S3 and from S3 to GCS.
 
 Spark SQL writes three tables in ten rounds; in each the mirror DAGs are triggered by the API, events wake the follow
 DAGs, and both judges compare all tables on the mirror's catalog. A small change is mirrored inside the task; for one
 round the configuration sends one table through Spark.
+
+On GCS the catalog keeps the mirrors under `gs://`; Spark reads them by Iceberg's GCSFileIO, DuckDB by the XML API.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,10 +21,13 @@ from dev.airflow_api import AirflowApi
 from dev.airflow_standalone import AirflowStandalone, Settings, tail
 from dev.demo.trouble import readable_tail, task_log
 from dev.services import Services
+from dev.services.cleaning import clean
+from dev.services.seaweed import S3Store
 from lakemirror.model.table import TableRef
-from tests.e2e.processes import SMALL_JVM, until
+from tests.e2e.processes import small_jvm, until
 from tests.e2e.services_rounds import CHANGES, DELETION_VECTORS, TABLES, Rounds
 from tests.judge import ROOT, Judge
+from tests.judged_stores import GcsStore
 
 ROUNDS = len(CHANGES)
 SPARK_ROUND = 6
@@ -33,6 +39,25 @@ START_S, ROUND_S, STOP_S = 60, 240, 3
 SELDOM = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600", "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600"}
 
 
+# Nobody asks a cloud who we are.
+NO_CLOUD = {"GCE_METADATA_HOST": "127.0.0.1:1", "GCE_METADATA_IP": "127.0.0.1:1"}
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Where the mirror lies, the judges' name of its catalog, and what the configuration says of it beside the rest."""
+
+    name: str
+    services: Services
+    store: S3Store | GcsStore
+    location: str
+    properties: dict[str, str]
+
+    def configure(self, mirror: dict[str, Any]) -> None:
+        catalog = {key: value for key, value in mirror["catalog"].items() if not key.startswith("s3.")}
+        mirror.update(catalog={**catalog, **self.properties}, location=self.location)
+
+
 @dataclass(frozen=True)
 class Stage:
     """Airflow, its configuration file, and the tables that it mirrors."""
@@ -41,11 +66,13 @@ class Stage:
     api: AirflowApi
     rounds: Rounds
     config: Path
+    cloud: Cloud
 
     def write_config(self, **of_one_table: int) -> None:
         """The profile's own configuration, but for the tables and what starts a run; with knobs of one table."""
         document = yaml.safe_load((ROOT / "include" / "config" / "services.yaml").read_text(encoding="utf-8"))
-        document["spark"] = {"conn_id": "spark_default", "conf": SMALL_JVM}
+        self.cloud.configure(document["mirror"])
+        document["spark"] = {"conn_id": "spark_default", "conf": small_jvm()}
         document["defaults"] = {"schedule": None, "follow_schedule": None, "retry_delay_seconds": 1}
         knobs = {DELETION_VECTORS: of_one_table}
         document["tables"] = [{"name": name, **knobs.get(name, {})} for name in TABLES]
@@ -85,16 +112,32 @@ class Stage:
         return "\n".join([*self.api.import_errors(), *logs, tail(self.airflow.log_file)])
 
 
+@pytest.fixture(params=["s3", "gcs"])
+def cloud(request: pytest.FixtureRequest, services: Services) -> Cloud:
+    if request.param == "gcs":
+        services = request.getfixturevalue("gcs_services")
+        assert services.gcs_endpoint is not None
+        properties = {"gcs.service.host": "${GCS_ENDPOINT}"}
+        store = GcsStore(services.gcs_endpoint)
+        found = Cloud("gcs_mirror", services, store, "gs://mirror/warehouse", properties)
+    else:
+        properties = {key: value for key, value in services.configured("mirror").items() if key.startswith("s3.")}
+        found = Cloud("rest_mirror", services, services.mirror_store, services.mirror_location, properties)
+    clean(services)
+    return found
+
+
 @pytest.fixture
-def stage(clean_services: Services, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
-    judge.open_rest("rest_source", clean_services.source_catalog, clean_services.source_store)
-    judge.open_rest("rest_mirror", clean_services.mirror_catalog, clean_services.mirror_store)
-    rounds = Rounds(judge, clean_services.source_catalog, clean_services.mirror_catalog, "rest_mirror")
-    environment = {**clean_services.environment(), **SELDOM}
+def stage(cloud: Cloud, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
+    services = cloud.services
+    judge.open_rest("rest_source", services.source_catalog, services.source_store)
+    judge.open_rest(cloud.name, services.mirror_catalog, cloud.store)
+    rounds = Rounds(judge, services.source_catalog, services.mirror_catalog, cloud.name)
+    environment = {**services.environment(), **SELDOM, **NO_CLOUD}
     airflow = AirflowStandalone(
         Settings(tmp_path / "home", ROOT, config := tmp_path / "lake.yaml", environment=environment)
     )
-    stage = Stage(airflow, AirflowApi(airflow.url, airflow.username, ""), rounds, config)
+    stage = Stage(airflow, AirflowApi(airflow.url, airflow.username, ""), rounds, config, cloud)
     stage.write_config()
     with airflow:
         airflow.start()
@@ -104,7 +147,7 @@ def stage(clean_services: Services, judge: Judge, tmp_path: Path) -> Iterator[St
 
 @pytest.mark.timeout(900)
 def test_ten_rounds(stage: Stage) -> None:
-    """In one round the table with deletion vectors takes the Spark lane: no change is small for it then."""
+    """In the Spark round the table with deletion vectors takes the Spark lane: no change is small for it then."""
     stage.await_dags()
     stage.rounds.create()
     for number in range(1, ROUNDS + 1):
@@ -117,6 +160,8 @@ def test_ten_rounds(stage: Stage) -> None:
         stage.rounds.check(*([DELETION_VECTORS] if number == ROUNDS else []))
     followed = [run["run_type"] for run in stage.api.runs() if run["dag_id"].startswith("follow")]
     assert followed == ["asset_triggered"] * ROUNDS * len(TABLES)
+    places = [str(stage.rounds.theirs(name).metadata_uri).rpartition("/metadata/")[0] for name in TABLES]
+    assert places == [f"{stage.cloud.location}/{TableRef.parse(name).folder}" for name in TABLES]
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import UnsupportedOperationException
 
+from tests.duckdb_judge import Limit
 from tests.e2e.history import COLUMNS, MERGE_ON_READ, History, numbers
+from tests.spark_writer import append_records
 
 MERGE = (
     "MERGE INTO {t} t USING (SELECT CAST(id AS INT) id FROM range(115, 125)) s ON t.id = s.id "
@@ -34,7 +37,7 @@ def test_deletion_vectors(history: History) -> None:
 def test_a_table_that_grows_up(history: History) -> None:
     """v1, then v2 with position deletes, then v3 with deletion vectors beside them."""
     t = history.t
-    history.by_duckdb = False  # refuses v1 manifests with entries that carry no sequence number, on the source too
+    history.limits = frozenset({Limit.V1_SNAPSHOTS, Limit.V1_MANIFESTS})
     history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ, **{"format-version": "1"})
     history.insert(numbers(0, 60), numbers(60, 90))
     history.check("v1")
@@ -53,7 +56,7 @@ def test_a_table_that_grows_up(history: History) -> None:
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 def test_position_deletes_in_other_formats(history: History, file_format: str) -> None:
     t = history.t
-    history.by_duckdb = False  # reads Parquet only
+    history.limits = frozenset({Limit.DATA_FORMATS, Limit.DELETE_FORMATS})
     kinds = {"write.format.default": file_format, "write.delete.format.default": file_format}
     history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ, **kinds, **{"write.delete.granularity": "partition"})
     history.insert(numbers(0, 60), numbers(60, 120))
@@ -65,8 +68,8 @@ def test_position_deletes_in_other_formats(history: History, file_format: str) -
     history.check_deeply("position deletes compacted")
 
 
-def test_new_types_and_defaults_of_v3(history: History) -> None:
-    """They are in the schema and in the data files, which travel as they are."""
+def test_variants(history: History) -> None:
+    """Types of v3 are in the schema and in the data files, which travel as they are."""
     t = history.t
     columns = "id INT, v VARIANT, at TIMESTAMP_NTZ"
     history.create(columns, **MERGE_ON_READ, **{"format-version": "3"})
@@ -75,3 +78,47 @@ def test_new_types_and_defaults_of_v3(history: History) -> None:
     history.check("a variant")
     history.sql(f"DELETE FROM {t} WHERE id = 3")
     history.check_deeply("a delete")
+
+
+def test_default_values(history: History) -> None:
+    """Columns that older files lack read as what they were added with; a later default for writers changes no row.
+
+    Spark SQL cannot say them, so the schema is changed through Iceberg's Java API.
+    """
+    history.create("id INT", **MERGE_ON_READ, **{"format-version": "3"})
+    history.insert("VALUES (1), (2), (3)")
+    types, lit = history.java.types.Types, history.java.expressions.Expressions.lit
+    change = history.judge.java_table(history.table).updateSchema()
+    change.addColumn("n", types.IntegerType.get(), "a number", lit(7))
+    change.addColumn("s", types.StringType.get(), None, lit("x")).commit()
+    history.check("columns with defaults, no new snapshot")
+    history.insert("VALUES (4, NULL, 'y')")
+    change = history.judge.java_table(history.table).updateSchema().updateColumnDefault("n", lit(8))
+    change.addRequiredColumn("r", types.BooleanType.get(), None, lit(True)).commit()
+    history.insert("VALUES (5, 9, 'z', false)")
+    history.sql(f"DELETE FROM {history.t} WHERE id = 1")
+    history.check_deeply("rows with and without them, another default for writers")
+    want = [(2, 7, "x", True), (3, 7, "x", True), (4, None, "y", True), (5, 9, "z", False)]
+    for lane in history.lanes.values():
+        rows = history.judge.spark.sql(f"SELECT * FROM {lane.theirs(history.name).sql} ORDER BY id").collect()
+        assert [tuple(row) for row in rows] == want
+        (schema,) = [
+            one for one in history.judge.metadata(lane.theirs(history.name))["schemas"] if one["schema-id"] == 2
+        ]
+        number = next(field for field in schema["fields"] if field["name"] == "n")
+        assert (number["initial-default"], number["write-default"]) == (7, 8)
+
+
+def test_nanoseconds(history: History) -> None:
+    """Spark reads no table with `timestamp_ns`; DuckDB does, so it alone judges rows that Java wrote."""
+    history.create("id INT", **{"format-version": "3"})
+    nanoseconds = history.java.types.Types.TimestampNanoType.withoutZone()
+    history.judge.java_table(history.table).updateSchema().addColumn("at", nanoseconds).commit()
+    times = history.jvm.java.time.LocalDateTime
+    append_records(history.judge, history.table, [(n, times.of(2026, 1, 1, 10, 0, n, 123_456_789)) for n in range(3)])
+    with pytest.raises(UnsupportedOperationException, match="timestamp_ns"):
+        history.judge.rows(history.table)
+    for lane in history.lanes.values():
+        lane.sync(history.name)
+        mirror = str(lane.theirs(history.name).metadata_uri)
+        assert history.judge.duckdb.differences(history.table.metadata_uri, {mirror: {None: 3}}) == []

@@ -1,4 +1,4 @@
-"""Tables that Spark writes and that cannot be mirrored, in both lanes: told by name, and the mirror is as it was."""
+"""Tables that Spark writes and that break: told by name, and the mirror is as it was; or passed in the same run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
+from lakemirror.model.table import TableRef
+from lakemirror.spark.engine import SparkEngine
 from tests.e2e.history import COLUMNS, History, numbers
 from tests.e2e.installation import objects
 
@@ -47,4 +49,24 @@ def test_a_source_that_is_damaged(
         assert [path.name for path in installation.folder(history.name).glob("_ready/*")] == ["v1.ready.json"]
         assert history.judge.rows(installation.theirs(history.name)) == rows
         if victim.suffix == ".avro":  # seen while planning: not even a plan was written
-            assert objects(installation.mirror.folder / "warehouse") == there[lane]
+            now = objects(installation.mirror.folder / "warehouse")
+            lease = f"{history.name.replace('.', '/')}/_control/lease.json"  # taken to plan, and given back
+            assert {**now, lease: None} == {**there[lane], lease: None}
+
+
+def test_a_file_that_vanishes_between_plan_and_copy_is_planned_anew(history: History) -> None:
+    """What one task of several meets on an executor reaches the driver as what it is, and the same run goes on."""
+    history.create(COLUMNS, partitioned_by="dt")
+    history.insert(numbers(0, 10))
+    table, installation = TableRef.parse(history.name), history.lanes["spark"]
+    engine, app = SparkEngine(history.judge.spark), installation.app(owner="run")
+    detected = app.detect(table)
+    planned = str(app.plan_diff(table, str(detected.plan_uri), str(detected.source_name), engine).plan_uri)
+    history.sql(f"DELETE FROM {history.t} WHERE dt = DATE'2026-01-02'")
+    history.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
+    copied = app.copy_objects(table, planned, engine)
+    assert (copied.plan_uri == planned, copied.files + copied.skipped_files) == (False, 2)
+    app.rewrite_metadata(table, copied.plan_uri, engine)
+    assert app.publish(table, copied.plan_uri).version == 1
+    app.follow(table)
+    assert history.judge.differences(history.table, installation.theirs(history.name)) == []

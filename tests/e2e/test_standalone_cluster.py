@@ -15,7 +15,7 @@ import pytest
 from tests.e2e import cluster as clusters
 from tests.e2e.cluster import Cluster
 from tests.e2e.installation import Installation
-from tests.e2e.processes import SMALL_JVM, environment
+from tests.e2e.processes import environment, small_jvm
 from tests.judge import ROOT, Judge, TableOf
 
 pytestmark = pytest.mark.timeout(180)
@@ -48,7 +48,7 @@ def test_executors_run_the_shipped_library(judge: Judge, cluster: Cluster, bare_
     )
     assert "No module named 'lakemirror'" in hidden.stderr, "the executors could import it from elsewhere"
     source = judge.open_lake("onprem_cluster", tmp_path / "onprem")
-    conf = {**SMALL_JVM, "spark.executor.memory": "512m", "spark.pyspark.python": str(bare_python)}
+    conf = {**small_jvm(), "spark.executor.memory": "512m", "spark.pyspark.python": str(bare_python)}
     installation = Installation(
         tmp_path / "lakemirror.yaml",
         source,

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +22,8 @@ from tests.faults.rules import Fault, Rule
 _HEAD_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 16
 _WAIT_S: Final = 120.0
+_POLL_S: Final = 0.01
+_QUEUE_IS_FULL: Final = 8  # with fewer on any Linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,17 @@ class Head:
             for line in lines
         ]
         return Head(b"\r\n".join(new))
+
+
+@contextmanager
+def deaf_url() -> Iterator[str]:
+    """An address where connecting never ends: its queue is full, and nobody takes from it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, ExitStack() as waiting:
+        for _ in range(_QUEUE_IS_FULL):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listening.getsockname())
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 class _Cut(Exception):
@@ -143,8 +156,15 @@ class FaultProxy:
         method, target, _ = request.words
         self.requests.append((method, target))
         fault = faults.first(self.rules, method, target)
+        if isinstance(fault, faults.Kill) and not fault.is_after:
+            fault.end()
+            raise _Cut
         if isinstance(fault, faults.Reset):
             raise _Cut
+        if isinstance(fault, faults.Hold):
+            fault.ports.append(client[1].get_extra_info("peername")[1])
+            while not fault.released.is_set():
+                await asyncio.sleep(_POLL_S)
         if isinstance(fault, faults.Answer):
             await _swallow(client[0], request)
             client[1].write(_answer(fault))
@@ -155,8 +175,10 @@ class FaultProxy:
         server[1].write(request.raw + b"\r\n\r\n")
         await _pass_on(_body(client[0], request), server[1], fault, is_request=True)
         answer = await _final_head(server[0])
-        if isinstance(fault, faults.LoseAnswer):
+        if isinstance(fault, faults.LoseAnswer | faults.Kill):
             await _swallow(server[0], answer)
+            if isinstance(fault, faults.Kill):
+                fault.end()
             raise _Cut
         if isinstance(fault, faults.Stall):
             await asyncio.sleep(fault.seconds)
@@ -233,6 +255,11 @@ async def _pass_on(
             data = bytes(changed)
         if isinstance(fault, faults.ShortenAnswer) and not is_request:
             data = data[: max(0, fault.to_bytes - done)]
+        if isinstance(fault, faults.StallInAnswer) and not is_request and done <= fault.after_bytes < done + len(data):
+            to.write(data[: fault.after_bytes - done])
+            await to.drain()
+            await asyncio.sleep(fault.seconds)
+            data = data[fault.after_bytes - done :]
         if isinstance(fault, faults.Drip) and not is_request:
             await _drip(data, to, fault.bytes_per_s)
         else:
@@ -241,8 +268,8 @@ async def _pass_on(
         await to.drain()
 
 
-async def _drip(data: bytes, to: asyncio.StreamWriter, bytes_per_s: int) -> None:
-    step = max(1, bytes_per_s // 10)
+async def _drip(data: bytes, to: asyncio.StreamWriter, bytes_per_s: float) -> None:
+    step = max(1, int(bytes_per_s / 10))
     for start in range(0, len(data), step):
         to.write(data[start : start + step])
         await to.drain()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 Headers = tuple[tuple[str, str], ...]
@@ -75,13 +76,51 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The request waits, before the server hears of it, until `released`; `ports` are those it was sent from."""
+
+    released: threading.Event = field(default_factory=threading.Event)
+    ports: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StallInAnswer:
+    """Nothing moves after so many bytes of the answer's body, for so long; then the rest comes."""
+
+    after_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Drip:
-    """The answer's body comes at so many bytes a second."""
+    """The answer's body comes at so many bytes a second, which may be less than one."""
 
-    bytes_per_s: int
+    bytes_per_s: float
 
 
-Fault = Answer | Reset | CutRequest | FlipRequest | LoseAnswer | CutAnswer | ShortenAnswer | FlipAnswer | Stall | Drip
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """`end` kills whoever asks: before the server hears of the request, or when it has done what it was asked."""
+
+    end: Callable[[], None]
+    is_after: bool = False
+
+
+Fault = (
+    Kill
+    | Answer
+    | Reset
+    | CutRequest
+    | FlipRequest
+    | LoseAnswer
+    | CutAnswer
+    | ShortenAnswer
+    | FlipAnswer
+    | Hold
+    | Stall
+    | StallInAnswer
+    | Drip
+)
 
 
 @dataclass
@@ -94,6 +133,8 @@ class Rule:
     skip: int = 0
     times: int | None = 1
     met: int = field(default=0, init=False)
+    seen: threading.Event = field(default_factory=threading.Event, init=False)
+    """Set when the fault is first met."""
 
     def takes(self, method: str, target: str) -> bool:
         if (self.method is not None and method != self.method) or re.search(self.target, target) is None:
@@ -104,13 +145,17 @@ class Rule:
         if self.times is not None and self.met >= self.times:
             return False
         self.met += 1
+        self.seen.set()
         return True
 
 
-def storm(status: int, *, times: int | None, retry_after_s: int | None = None, method: str | None = None) -> Rule:
+def storm(
+    status: int, *, times: int | None, retry_after_s: int | None = None, method: str | None = None, target: str = ""
+) -> Rule:
     """A server that is asked too much, for so many requests."""
     headers: Headers = () if retry_after_s is None else (("Retry-After", str(retry_after_s)),)
-    return Rule(Answer(status, SLOW_DOWN, (("Content-Type", "application/xml"), *headers)), method=method, times=times)
+    answer = Answer(status, SLOW_DOWN, (("Content-Type", "application/xml"), *headers))
+    return Rule(answer, method=method, target=target, times=times)
 
 
 def expired(*, skip: int = 0) -> Rule:

@@ -42,6 +42,12 @@ class Actions:
                     found[name] = method.history_action[0]
         return tuple(name for name, weight in found.items() for _ in range(weight))
 
+    def allowed(self) -> list[str]:
+        """Those of `weighted` whose condition holds now."""
+        names = self.weighted()
+        possible = {name for name in dict.fromkeys(names) if getattr(self, name).history_action[1](self)}
+        return [name for name in names if name in possible]
+
     def act(self, name: str, a: int, b: int, c: int) -> bool:
         """Do it if the state allows it; tells whether it did."""
         method = getattr(self, name)

@@ -1,33 +1,42 @@
 """The state machine: a table made by hand lives on, the mirror follows now and then, and is held against it each time.
 
-    run(123)
+    run(duckdb, 123)
 
-A failure tells the shortest steps that were found to lead to it; `replay` takes them.
+At its end DuckDB reads the heads of both sides. A failure tells the shortest steps that were found to lead to it;
+`replay` takes them.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
-from tests.histories.actions import LIMIT
+from tests.duckdb_judge import DuckDbJudge
+from tests.histories import seeded
 from tests.histories.mirroring import SyntheticHistory
-from tests.histories.shortening import Trace, new_folder, shortest
+from tests.histories.seeded import NUMBERS, SHORTEN_S, TracedMachine, new_folder
+from tests.histories.shortening import Trace
 
-NUMBERS = st.integers(0, LIMIT)
 EXAMPLES, STEPS = 20, 50  # of one seed
-SHORTEN_S = 120.0
 
 
-class HistoryMachine(RuleBasedStateMachine):
+@dataclass(frozen=True)
+class Opening:
+    version: int
+    spelling: int
+    knobs: dict[str, int] = field(default_factory=dict)
+
+
+class HistoryMachine(TracedMachine):
     """One rule, so that every action keeps its weight in every history."""
 
-    steps = 0  # of all machines in this process
-    trace: Trace  # of the last one
+    duckdb: ClassVar[DuckDbJudge]
+    length: ClassVar[int]
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,32 +50,36 @@ class HistoryMachine(RuleBasedStateMachine):
         small_change_files=st.sampled_from((10_000, 0)),
     )
     def begin(self, version: int, spelling: int, **knobs: int) -> None:
-        HistoryMachine.trace = Trace(version, spelling, knobs)
+        type(self).trace = Trace(Opening(version, spelling, knobs))
         self.history = SyntheticHistory(self.folder, version, spelling, knobs)
 
     @rule(what=st.sampled_from(SyntheticHistory.weighted()), a=NUMBERS, b=NUMBERS, c=NUMBERS)
     def step(self, what: str, a: int, b: int, c: int) -> None:
         assert self.history is not None
-        HistoryMachine.trace.steps.append((what, a, b, c))
-        HistoryMachine.steps += self.history.act(what, a, b, c)
+        self.trace.steps.append((what, a, b, c))
+        self.history.act(what, a, b, c)
+        if len(self.trace.steps) == self.length:
+            self.history.end(self.duckdb)
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
 
-def run(number: int, *, examples: int = EXAMPLES, steps: int = STEPS, shorten_s: float = SHORTEN_S) -> None:
-    """So many histories of so many steps, by this seed; a failure is an exception that tells the short way to it."""
-    chosen = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate,),
-    )
+def replay(duckdb: DuckDbJudge, trace: Trace) -> None:
+    """The same history to its end; steps that its state does not allow are left out, as they were the first time."""
+    folder, opening = new_folder(), trace.opening
     try:
-        run_state_machine_as_test(seed(number)(type("History", (HistoryMachine,), {})), settings=chosen)
-    except Exception as err:
-        short = shortest(HistoryMachine.trace, type(err), time.monotonic() + shorten_s)
-        err.add_note(f"The same in {len(short.steps)} steps: {short}")
-        raise
+        history = SyntheticHistory(folder, opening.version, opening.spelling, opening.knobs)
+        for step in trace.steps:
+            history.act(*step)
+        history.end(duckdb)
+    finally:
+        shutil.rmtree(folder)
+
+
+def run(
+    duckdb: DuckDbJudge, number: int, *, examples: int = EXAMPLES, steps: int = STEPS, shorten_s: float = SHORTEN_S
+) -> None:
+    """So many histories of so many steps, by this seed; a failure is an exception that tells the short way to it."""
+    machine = type("History", (HistoryMachine,), {"duckdb": duckdb, "length": steps})
+    seeded.run(machine, number, partial(replay, duckdb), examples=examples, steps=steps, shorten_s=shorten_s)

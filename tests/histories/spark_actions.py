@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
-
+from tests.duckdb_judge import Limit
 from tests.histories.actions import action, chosen
 from tests.histories.spark_table import BASE, FIELDS, FORMATS, PARTITIONS, Json, SparkTable, modes
 from tests.spark_writer import delete_by_equality
@@ -138,18 +137,16 @@ class ShapeActions(MaintenanceActions):
 
     @action(when=lambda self: self.version < 3)
     def upgrade(self, a: int, b: int, c: int) -> None:
-        """DuckDB does not read a table of v2 whose snapshots are still of v1, neither here nor there."""
-        self.history.by_duckdb = self.history.by_duckdb and self.version > 1
         self.sql(f"ALTER TABLE {self.t} SET TBLPROPERTIES ('format-version' = '{self.version + 1}')")
 
     @action(weight=2)
     def write_otherwise(self, a: int, b: int, c: int) -> None:
         """Copy-on-write or merge-on-read, files of another format, another order: from now on."""
-        settings = modes(Random(a), self.version) | {
+        settings = modes(a, self.version) | {
             "write.delete.granularity": ("file", "partition")[b % 2],
             "a.note": f"n {c}",
         }
-        if not self.history.by_duckdb:
+        if Limit.DATA_FORMATS in self.history.limits:
             settings["write.format.default"] = chosen(FORMATS, b)
         words = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
         self.sql(f"ALTER TABLE {self.t} SET TBLPROPERTIES ({words})")
@@ -179,4 +176,4 @@ class ShapeActions(MaintenanceActions):
         self.history.create(self._definition(), partitioned_by=chosen(PARTITIONS, a), **self.kept_properties())
 
     def kept_properties(self) -> dict[str, str]:
-        return {**self.shape.properties, "format-version": str(self.version)}
+        return {**self.properties, "format-version": str(self.version)}

@@ -1,27 +1,12 @@
-"""Random histories of a table that Spark writes, mirrored in both lanes and judged: one for each seed.
-
-    run(judge, folder, 123)
-
-Every step draws from a source of its own, made of the seed and its number. So the steps that led to a failure can be
-left out one by one (`skip`), and the others stay what they were.
-"""
+"""The history of a table that Spark writes: all that may happen to it, its refs, and its mirrors in both lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from pathlib import Path
-from random import Random
-
-from tests.e2e.history import start_history
-from tests.histories.actions import LIMIT, action, chosen
+from tests.histories.actions import action, chosen
 from tests.histories.spark_actions import ShapeActions
-from tests.histories.spark_table import Shape, SparkTable
-from tests.judge import Judge
+from tests.histories.spark_table import SparkTable
 
 NAMES = ("side", "audit")
-STEPS = 14
-TRIES = 20  # actions that are drawn until the state allows one
 
 
 class SparkHistory(ShapeActions):
@@ -33,7 +18,7 @@ class SparkHistory(ShapeActions):
     @action(weight=2, when=lambda self: self.has_rows() and self.unnamed())
     def name_a_snapshot(self, a: int, b: int, c: int) -> None:
         kind, retain = ("TAG", "RETAIN 365 DAYS") if c % 2 else ("BRANCH", "")
-        at = chosen(sorted(self.snapshots), b)
+        at = chosen(list(self.snapshots), b)
         self.sql(f"ALTER TABLE {self.t} CREATE {kind} {chosen(self.unnamed(), a)} AS OF VERSION {at} {retain}")
 
     def named(self) -> list[str]:
@@ -63,7 +48,7 @@ class SparkHistory(ShapeActions):
 
     @action(when=SparkTable.has_rows)
     def set_current(self, a: int, b: int, c: int) -> None:
-        self.call("set_current_snapshot", f"snapshot_id => {chosen(sorted(self.snapshots), a)}")
+        self.call("set_current_snapshot", f"snapshot_id => {chosen(list(self.snapshots), a)}")
 
     @action(when=SparkTable.has_rows)
     def stage(self, a: int, b: int, c: int) -> None:
@@ -97,54 +82,17 @@ class SparkHistory(ShapeActions):
 
     # --------------------------------------------------------------------------------------------------------- mirror
 
-    @action(weight=8)
+    @action(weight=8, when=lambda self: "task" in self.due)
     def sync(self, a: int, b: int, c: int) -> None:
-        self.history.check_lanes("sync", ["task"])
+        self.check("task")
 
-    @action(weight=2)
+    @action(weight=2, when=lambda self: "spark" in self.due)
     def sync_by_spark(self, a: int, b: int, c: int) -> None:
-        self.history.check_lanes("sync by Spark", ["spark"])
+        self.check("spark")
 
+    def check(self, lane: str) -> None:
+        self.history.check_lanes(f"a sync in the {lane} lane", [lane])
+        self.due.discard(lane)
 
-@dataclass
-class Told:
-    """What a history was, in words; kept while it runs, so that a failure can tell it."""
-
-    seed: int
-    lines: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return "\n".join([f"Spark history {self.seed}", *self.lines])
-
-
-def run(judge: Judge, folder: Path, seed: int, *, steps: int = STEPS, skip: Collection[int] = ()) -> Told:
-    """The history of a seed, to its end and its last, deep comparison; a failure is told with all steps before it."""
-    told = Told(seed)
-    try:
-        _run(judge, folder, told, steps, skip)
-    except Exception as err:
-        err.add_note(str(told))
-        raise
-    return told
-
-
-def _run(judge: Judge, folder: Path, told: Told, steps: int, skip: Collection[int]) -> None:
-    elsewhere = folder / "onprem" / "elsewhere"
-    location = folder / "onprem" / "warehouse" / "db" / "t"
-    shape = Shape.draw(Random(f"{told.seed}"), str(location), str(elsewhere))
-    told.lines.append(f"   {shape}")
-    roots = {"meta": str(elsewhere)} if shape.is_elsewhere else {}
-    table = SparkHistory(start_history(judge, folder, roots), shape)
-    for number in range(steps):
-        if number in skip:
-            continue
-        random = Random(f"{told.seed}/{number}")
-        for _ in range(TRIES):
-            name, numbers = random.choice(table.weighted()), [random.randint(0, LIMIT) for _ in range(3)]
-            told.lines.append(f"{number:3} {name} {numbers}")
-            if table.act(name, *numbers):
-                break
-            told.lines.pop()
-        table.look()
-    told.lines.append("    check deeply")
-    table.history.check_deeply("the last step")
+    def end(self) -> None:
+        self.history.check_deeply("the last step")

@@ -55,6 +55,7 @@ class Source:
         self.spec_id, self.sequence, self.next_row_id = 0, 0, 0
         self.log: list[Json] = []
         self.codec = "deflate"
+        self.codecs = {self.codec}  # all that manifests and lists were ever written with
         self.is_packed, self.spelling = False, 0
 
     # ------------------------------------------------------------------------------------------- what it consists of

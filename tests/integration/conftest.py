@@ -1,4 +1,4 @@
-"""A lake for each test."""
+"""A lake for each test; and an Airflow home of their own for those that use its hooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.dags.airflow_home import use_private_airflow_home
 from tests.lake import Lake
+
+use_private_airflow_home()
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def stable_objects(lake: Lake) -> dict[str, bytes]:
     for name, data in lake.mirror_objects().items():
         if "/_ready/" in name:
             document = json.loads(data)
-            del document["created_at"], document["producer"]
+            del document["created_at"], document["producer"], document["fence_token"]
             data = json.dumps(document).encode()
         is_work = any(folder in name for folder in ("/_plan/", "/_ledger/", "/_inprogress/"))
         if not is_work or "/_ledger/index/" in name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyiceberg.table import Table
@@ -13,6 +14,7 @@ from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedErr
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import Blob, ObjectStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
+from lakemirror.usecases import mirror as mirroring
 from tests.avro_bytes import header_size
 from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
 from tests.lake import ORDERS, Lake, path_of, rows
@@ -179,15 +181,20 @@ def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str, max
 
 
 def test_the_source_expires_files_while_a_small_change_is_copied(lake: Lake) -> None:
-    """In the task lane the run plans anew in the middle, and publishes the new head."""
+    """In the task lane the run plans anew in the middle, and publishes the new head; its time goes on to run."""
+    text = lake.config_path.read_text().replace("defaults: {}", "defaults: {copy_deadline_seconds: 600}")
+    lake.config_path.write_text(text)
     scene = Scene(lake)
     copied: list[str] = []
 
     def expiring(side: str, store: ObjectStore) -> ObjectStore:
         return ExpiringStore(store, scene, copied) if side == "source" else store
 
-    result = lake.app(wrap_store=expiring).mirror(ORDERS)
+    with patch.object(mirroring, "copy_objects", wraps=mirroring.copy_objects) as copying:
+        result = lake.app(wrap_store=expiring).mirror(ORDERS)
     assert (result.lane, result.copied_files) == ("task", 1)
+    first, anew = (call.args[1].copying.settings.deadline_at for call in copying.call_args_list)
+    assert first == anew is not None
     lake.follow()
     assert len(lake.mirror_rows()) == 9
 

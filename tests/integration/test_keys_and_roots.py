@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
 
 from lakemirror.errors import PermanentError
+from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
 from tests.iceberg_files import DELETED, commit, data_files, delete_positions, entry, manifest_file, manifests_of, write
 from tests.integration.looking import check_whole, look
@@ -77,6 +79,40 @@ def test_a_further_root_works_end_to_end(tmp_path: Path) -> None:
     assert b"cold storage" not in b"".join(
         data for name, data in lake.mirror_objects().items() if name.endswith(("avro", "metadata.json"))
     )
+
+
+def test_files_of_two_tables_are_copied_for_each(tmp_path: Path) -> None:
+    """A file under a common root, and one of the first table that the second one took over, as `snapshot` does it.
+
+    Neither mirror needs anything of the other: what is left of one that was dropped can go.
+    """
+    cold, copy = tmp_path / "cold", TableRef.parse("shop.copy")
+    lake = Lake(
+        tmp_path,
+        tables=[{"name": str(ORDERS)}, {"name": str(copy)}],
+        roots={"cold": cold, "orders": tmp_path / "warehouse/shop/orders"},
+    )
+    orders, copied = lake.create(), lake.create(copy)
+    orders.append(rows(3))
+    shared = [data_files(orders)[0], f"file://{cold}/x.parquet"]
+    data = path_of(shared[0]).read_bytes()
+    write(shared[1], data)
+    entries = [entry(path, size=len(data), snapshot_id=77, record_count=3) for path in shared]
+    commit(orders, 77, [*manifests_of(orders), manifest_file(orders, entries[1:], 77)])
+    commit(copied, 77, [manifest_file(copied, entries, 77)])
+    delete_positions(copied, [(shared[0], 0), (shared[1], 2)])
+    for table in (ORDERS, copy):
+        lake.sync(table)
+        assert lake.mirror_rows(table) == lake.source_rows(table)
+        check_whole(lake, table)
+    assert len(lake.mirror_rows(copy)) == 4
+    lake.follower().drop_mirror(ORDERS)
+    shutil.rmtree(lake.mirror_folder / "shop/orders")
+    check_whole(lake, copy)
+    assert lake.mirror_rows(copy) == lake.source_rows(copy)
+    copied.refresh().append(rows(1, 9))
+    lake.sync(copy)
+    assert len(lake.mirror_rows(copy)) == 5
 
 
 def plan_in_stages(lake: Lake) -> None:

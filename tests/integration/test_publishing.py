@@ -81,7 +81,11 @@ def test_data_before_pointers(lake: Lake) -> None:
 
     order = [kind(uri) for verb, uri in writes if verb == "put" and kind(uri)]
     assert order == ["file", "file", "manifest", "manifest", "list", "metadata", "_inprogress", "_ready"]
-    assert writes[-2:] == [("put", "_ready/v1.ready.json"), ("delete", "_inprogress/v1.marker.json")]
+    assert writes[-3:] == [
+        ("put", "_ready/v1.ready.json"),
+        ("delete", "_inprogress/v1.marker.json"),
+        ("put", "_control/lease.json"),
+    ]
 
 
 @pytest.mark.parametrize("loss", ["data", "deletes", "manifest"])

@@ -33,11 +33,20 @@ def refused(lake: Lake, error: type[LakemirrorError], says: str) -> None:
     assert (lake.mirror_objects(), lake.mirror_head()) == (before, head)
 
 
+def statistics_of(metadata: dict[str, Any], path: str) -> dict[str, Any]:
+    sizes = {"file-size-in-bytes": 9, "file-footer-size-in-bytes": 4}
+    return {"snapshot-id": metadata["current-snapshot-id"], "statistics-path": path, **sizes, "blob-metadata": []}
+
+
 EDITS: dict[str, Edit] = {
     "format version 0 is not supported": lambda m: m.update({"format-version": 0}),
     "format version 4 is not supported": lambda m: m.update({"format-version": 4}),
     "the table is encrypted": lambda m: m["properties"].update({"encryption.key-id": "k"}),
     "has no manifest list": lambda m: m["snapshots"][-1].pop("manifest-list"),
+    "metadata/snap.avro: the path is relative": lambda m: m["snapshots"][-1].update(
+        {"manifest-list": "metadata/snap.avro"}
+    ),
+    "x.stats: the path is relative": lambda m: m.update({"statistics": [statistics_of(m, "x.stats")]}),
 }
 
 
@@ -56,6 +65,8 @@ def test_tables_of_unsupported_kinds(lake: Lake, says: str, mirrored_before: boo
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
+        ({"path": "data/x"}, "^map path data/x: the path is relative"),
+        ({"path": "data/x", "content": POSITION_DELETES}, "^map path data/x: the path is relative"),
         ({"key_metadata": b"k"}, "is encrypted"),
         ({"content": POSITION_DELETES, "file_format": "LANCE"}, "position deletes in LANCE are not supported"),
     ],
@@ -64,7 +75,7 @@ def test_files_of_unsupported_kinds(lake: Lake, fields: dict[str, Any], says: st
     orders = lake.create()
     orders.append(rows(3))
     lake.sync()
-    added = entry(f"{orders.refresh().location()}/data/x", snapshot_id=77, **fields)
+    added = entry(**{"path": f"{orders.refresh().location()}/data/x", "snapshot_id": 77, **fields})
     made = manifest_file(orders, [added], 77, deletes="content" in fields)
     commit(orders, 77, [*manifests_of(orders), made])
     before = lake.mirror_objects()
@@ -76,12 +87,22 @@ def test_files_of_unsupported_kinds(lake: Lake, fields: dict[str, Any], says: st
         assert lake.mirror_objects() == before
 
 
+def test_a_relative_path_of_a_manifest(lake: Lake) -> None:
+    orders = lake.create()
+    orders.append(rows(3))
+    lake.sync()
+    made = manifest_file(orders, [entry(f"{orders.location()}/data/x", snapshot_id=77)], 77)
+    made[0] = made.manifest_path.removeprefix(f"{orders.location()}/")
+    commit(orders, 77, [*manifests_of(orders), made])
+    refused(lake, UnsupportedError, r"^map path metadata/.*: the path is relative")
+
+
 def test_an_avro_codec_of_tomorrow(lake: Lake) -> None:
     orders = lake.create()
     orders.append(rows(3))
-    made = manifest_file(orders, [entry(f"{orders.location()}/data/x", snapshot_id=77)], 77, codec="zstandard")
+    made = manifest_file(orders, [entry(f"{orders.location()}/data/x", snapshot_id=77)], 77, codec="xz")
     commit(orders, 77, [made])
-    with pytest.raises(UnsupportedError, match="codec 'zstandard' is not supported"):
+    with pytest.raises(UnsupportedError, match="codec 'xz' is not supported"):
         lake.mirror()
     assert lake.mirror_objects() == {}
 

@@ -43,7 +43,7 @@ def folder(services: Services) -> Iterator[ServicesFolder]:
 
     `services` is asked for because it skips or fails where tools are missing.
     """
-    own = ServicesFolder(PROJECT / ".cache" / f"services-test-{os.getpid()}")
+    own = ServicesFolder().inner(f"test-{os.getpid()}")
     yield own
     down(folder=own)
     shutil.rmtree(own.path)
@@ -285,15 +285,13 @@ def test_clean_empties_buckets_catalogs_and_state(clean_services: Services) -> N
     services.postgres.execute("lakemirror", "CREATE TABLE state (id int)")
 
 
-def test_the_commands_of_make_say_what_they_did(services: Services) -> None:
-    python = PROJECT / ".venv" / "bin" / "python"
-    up_again = subprocess.run(
-        [python, "-m", "dev.services", "up"], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True
-    )
-    status = subprocess.run(
-        [python, "-m", "dev.services", "status"], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True
-    )
+def test_the_commands_of_make_say_what_they_did(services: Services, services_folder: ServicesFolder) -> None:
+    def said(command: str) -> str:
+        words = [PROJECT / ".venv" / "bin" / "python", "-m", "dev.services", "--folder", services_folder.path, command]
+        return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True).stdout
 
-    assert up_again.stdout.startswith("services: all of them were up, in ")
-    assert up_again.stdout.endswith("; to use them: source .services/env\n")
-    assert {line.split()[0] for line in status.stdout.splitlines()} >= DEFAULT
+    up_again = said("up")
+
+    assert up_again.startswith("services: all of them were up, in ")
+    assert up_again.endswith(f"; to use them: source {services_folder.env.relative_to(PROJECT)}\n")
+    assert {line.split()[0] for line in said("status").splitlines()} >= DEFAULT

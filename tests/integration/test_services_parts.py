@@ -21,9 +21,8 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import GCSStore
 from pyiceberg.catalog import load_catalog
 
-from dev.services import Services, kill, running, up
+from dev.services import Services, ServicesFolder, kill, running, up
 from dev.services.cleaning import clean
-from dev.services.folder import PROJECT
 from dev.services.spark_cluster import MASTER, WORKERS
 
 pytestmark = pytest.mark.timeout(180)
@@ -173,7 +172,9 @@ def test_the_metastore_listens_and_can_be_emptied(hms_services: Services) -> Non
     assert hms_services.postgres.execute("hms", 'SELECT "NAME" FROM "DBS"') == [("default",)]
 
 
-def test_a_job_runs_on_the_cluster_and_a_killed_worker_comes_back(spark_services: Services, tmp_path: Path) -> None:
+def test_a_job_runs_on_the_cluster_and_a_killed_worker_comes_back(
+    spark_services: Services, services_folder: ServicesFolder, tmp_path: Path
+) -> None:
     assert spark_services.spark_master_uri is not None
     job = tmp_path / "job.py"
     job.write_text(PI)
@@ -189,12 +190,12 @@ def test_a_job_runs_on_the_cluster_and_a_killed_worker_comes_back(spark_services
     )
     assert "sum 4950" in said.stdout
 
-    assert kill(WORKERS[0])
-    again = up()
+    assert kill(WORKERS[0], folder=services_folder)
+    again = up(folder=services_folder)
 
     assert again.started == (WORKERS[0],)
-    assert set(running()) >= {MASTER, *WORKERS}
-    ports = json.loads((PROJECT / ".services" / "ports.json").read_text())
+    assert set(running(folder=services_folder)) >= {MASTER, *WORKERS}
+    ports = json.loads(services_folder.ports.read_text())
     with urllib.request.urlopen(f"http://127.0.0.1:{ports[f'{MASTER}/web']}/json/", timeout=10) as answer:
         workers = json.load(answer)["workers"]
     alive = sorted(one["port"] for one in workers if one["state"] == "ALIVE")

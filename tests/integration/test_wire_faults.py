@@ -5,19 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from dev.services import Services, stop, up
+from dev.services import Services, ServicesFolder, stop, up
 from dev.services.cleaning import clean
 from dev.services.layout import MIRROR_CATALOG, MIRROR_STORE, SOURCE_CATALOG, SOURCE_STORE
 from tests.faults import rules
+from tests.faults.proxy import FaultProxy, deaf_url
 from tests.faults.rules import Rule, expired, storm
-from tests.faults.scene import SERVERS, FaultyLake, faulty_lake
+from tests.faults.scene import PART_BYTES, SERVERS, SPLIT_BYTES, FaultyLake, faulty_lake
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 BOUND_S = 120.0
-STORES, CATALOGS = SERVERS[:2], SERVERS[2:]
+STORES = SERVERS[:2]
 
 
 @pytest.fixture(scope="module")
@@ -42,127 +45,264 @@ def lake(one_lake: FaultyLake) -> FaultyLake:
     return one_lake
 
 
-def survives(lake: FaultyLake, *, must_end_well: bool = False) -> str:
-    """A run among faults, then one without: old or new, in bounded time; then new, with nothing left over."""
+def survives(
+    lake: FaultyLake,
+    server: str,
+    faults: list[Rule],
+    *,
+    append: Callable[[FaultyLake], None] = FaultyLake.append,
+    config: Path | None = None,
+    must_end_well: bool = False,
+    moves: bool = False,
+) -> str:
+    """A run among faults, then one without: old or new, in bounded time; then new, with nothing left over.
+
+    `moves`: the source has another head by then, for which there is another plan.
+    """
+    proxy = lake.proxies[server]
     old = list(lake.rows)
-    lake.append()
+    append(lake)
+    proxy.requests.clear()
+    proxy.rules += faults
     start = time.monotonic()
-    outcome = lake.run()
+    outcome = lake.run(config)
     spent = time.monotonic() - start
+    assert all(rule.met > 0 for rule in faults), f"not every fault was met among {proxy.requests}"
     assert lake.mirrored() in (old, lake.rows)
     assert spent < BOUND_S
     if must_end_well:
         assert outcome == "ok"
-    for proxy in lake.proxies.values():
-        proxy.rules.clear()
+    proxy.rules.clear()
+    if moves:
+        lake.append()
     assert lake.run() == "ok"
     assert lake.mirrored() == lake.rows
     assert lake.unfinished_uploads() == 0
     return outcome
 
 
-FAULTS: dict[str, Callable[[], list[Rule]]] = {
-    "reset": lambda: [Rule(rules.Reset(), times=2)],
-    "reset later": lambda: [Rule(rules.Reset(), skip=3, times=2)],
-    "cut in the middle of an answer": lambda: [Rule(rules.CutAnswer(1000), method="GET", skip=1, times=2)],
-    "an answer that is lost": lambda: [Rule(rules.LoseAnswer(), skip=2, times=2)],
-    "cut in the middle of a request": lambda: [
-        Rule(rules.CutRequest(10), method=one, times=1) for one in ("PUT", "POST")
-    ],
-    "500s": lambda: [storm(500, times=3)],
-    "503s": lambda: [storm(503, times=3)],
-    "429s that ask for time": lambda: [storm(429, times=3, retry_after_s=1)],
-    "a stall": lambda: [Rule(rules.Stall(30), times=1)],
-    "a drip": lambda: [Rule(rules.Drip(200_000), times=None)],
+DATA = r"/data/.*\.parquet"
+READS = {  # by server, a request of every run whose answer has a body of some length
+    "source store": ("GET", DATA),
+    "mirror store": ("GET", ""),
+    "source catalog": ("GET", r"/tables/orders"),
+    "mirror catalog": ("GET", r"/tables/orders"),
+}
+DEEDS = {  # and the one that matters most there
+    "source store": ("GET", DATA),
+    "mirror store": ("PUT", DATA),
+    "source catalog": ("GET", r"/tables/orders"),
+    "mirror catalog": ("POST", r"/tables/orders$"),
+}
+SENDS = {server: aim for server, aim in DEEDS.items() if aim[0] != "GET"}
+Aim = tuple[str, str]
+FAULTS: dict[str, tuple[dict[str, Aim], Callable[[str, str], Rule]]] = {
+    "reset": (DEEDS, lambda method, target: Rule(rules.Reset(), method, target, times=2)),
+    "an answer that is lost": (DEEDS, lambda method, target: Rule(rules.LoseAnswer(), method, target, times=2)),
+    "500s": (DEEDS, lambda method, target: storm(500, times=3, method=method, target=target)),
+    "429s that ask for time": (
+        DEEDS,
+        lambda method, target: storm(429, times=3, retry_after_s=1, method=method, target=target),
+    ),
+    "a stall": (DEEDS, lambda method, target: Rule(rules.Stall(30), method, target, times=1)),
+    "cut in the middle of a request": (SENDS, lambda method, target: Rule(rules.CutRequest(10), method, target)),
+    "cut in the middle of an answer": (
+        READS,
+        lambda method, target: Rule(rules.CutAnswer(100), method, target, times=2),
+    ),
 }
 
 
+@pytest.mark.parametrize(("fault", "server"), [(fault, one) for fault, (aims, _) in FAULTS.items() for one in aims])
+def test_a_passing_fault(lake: FaultyLake, fault: str, server: str) -> None:
+    aims, rule = FAULTS[fault]
+    survives(lake, server, [rule(*aims[server])])
+
+
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_passing_fault(lake: FaultyLake, server: str, fault: str) -> None:
-    proxy = lake.proxies[server]
-    proxy.rules += FAULTS[fault]()
-    survives(lake)
+def test_a_stall_in_the_middle_of_an_answer(lake: FaultyLake, server: str) -> None:
+    stall = Rule(rules.StallInAnswer(100, 30), *READS[server], times=1)
+    survives(lake, server, [stall], config=lake.write("short.yaml", patience_s=2))
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_drip(lake: FaultyLake, server: str) -> None:
+    """A byte in half a second: never silent for long, and never done."""
+    patience_s = 2 if server == "source store" else 1  # its file comes after much else, which must not fail
+    config = lake.write("drip.yaml", patience_s=patience_s, knobs={"object_deadline_seconds": 3})
+    drip = Rule(rules.Drip(2.0), *READS[server], times=None)
+    assert survives(lake, server, [drip], config=config).startswith("transient")
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_storm_that_does_not_pass(lake: FaultyLake, server: str) -> None:
-    lake.proxies[server].rules.append(storm(503, times=None))
-    assert survives(lake).startswith("transient")
+    assert survives(lake, server, [storm(503, times=None)]).startswith("transient")
 
 
 @pytest.mark.parametrize("skip", [0, 3])
 @pytest.mark.parametrize("server", STORES)
 def test_credentials_expire_in_the_middle(lake: FaultyLake, server: str, skip: int) -> None:
     """A small commit asks the source's store four times: for metadata, list, manifest and file."""
-    rule = expired(skip=skip)
-    lake.proxies[server].rules.append(rule)
-    assert survives(lake).startswith("transient")
-    assert rule.met > 0
+    assert survives(lake, server, [expired(skip=skip)]).startswith("transient")
+
+
+def test_a_token_of_a_catalog_expires_in_the_middle(lake: FaultyLake) -> None:
+    """The mirror's is renewed."""
+    refused = Rule(rules.Answer(401), "GET", r"/tables/orders", times=1)
+    survives(lake, "mirror catalog", [refused], must_end_well=True)
+    logins = [target for _, target in lake.proxies["mirror catalog"].requests if "oauth" in target]
+    assert len(logins) >= 2
 
 
 def test_bytes_that_are_wrong_when_they_arrive(lake: FaultyLake) -> None:
     """The sum that goes with every object and part tells the store, which refuses; it is sent again."""
-    flip = Rule(rules.FlipRequest(500), method="PUT", target=r"/data/.*\.parquet", times=1)
-    lake.proxies["mirror store"].rules.append(flip)
-    survives(lake, must_end_well=True)
-    assert flip.met == 1
+    flip = Rule(rules.FlipRequest(500), method="PUT", target=DATA, times=1)
+    survives(lake, "mirror store", [flip], must_end_well=True)
 
 
 def test_bytes_that_are_wrong_when_they_are_read(lake: FaultyLake) -> None:
-    flip = Rule(rules.FlipAnswer(500), method="GET", target=r"/data/.*\.parquet", times=1)
-    lake.proxies["source store"].rules.append(flip)
-    survives(lake, must_end_well=True)
-    assert flip.met == 1
+    flip = Rule(rules.FlipAnswer(500), method="GET", target=DATA, times=1)
+    survives(lake, "source store", [flip], must_end_well=True)
 
 
 @pytest.mark.parametrize("server", STORES)
 def test_answers_that_say_they_are_shorter(lake: FaultyLake, server: str) -> None:
-    lake.proxies[server].rules.append(Rule(rules.ShortenAnswer(100), method="GET", times=1))
-    survives(lake)
+    survives(lake, server, [Rule(rules.ShortenAnswer(100), method="GET", times=1)])
 
 
-@pytest.mark.parametrize("server", SERVERS)
-def test_no_such_host(lake: FaultyLake, server: str) -> None:
+METADATA = {  # what a run reads of each store besides data
+    "source store": (r"\.metadata\.json", r"/snap-[^/]*\.avro", r"-m\d+\.avro"),
+    "mirror store": (r"/_ledger/index/", r"/_ready/v[^/]*\.json"),
+}
+SPOILED = {
+    "cut": rules.CutAnswer(100),
+    "shorter": rules.ShortenAnswer(100),
+    "a flipped bit": rules.FlipAnswer(100),
+}
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+@pytest.mark.parametrize("server", STORES)
+def test_metadata_that_is_spoiled_when_it_is_read(lake: FaultyLake, server: str, fault: str) -> None:
+    spoiled = [Rule(SPOILED[fault], "GET", target, times=1) for target in METADATA[server]]
+    survives(lake, server, spoiled, must_end_well=True)
+
+
+PLACES = [*(("no such host", server) for server in SERVERS), ("one that is deaf", "mirror catalog")]
+
+
+@pytest.mark.parametrize(("place", "server"), PLACES)
+def test_no_such_host(lake: FaultyLake, server: str, place: str) -> None:
+    """Its name is not known; or connecting to it never ends."""
     old = list(lake.rows)
     lake.append()
-    config = lake.write("lost.yaml", **{server.replace(" ", "_"): "http://nowhere.invalid:9"})
-    start = time.monotonic()
-    assert lake.run(config).startswith("transient")
-    assert time.monotonic() - start < BOUND_S
+    with deaf_url() as deaf:
+        url = "http://nowhere.invalid:9" if place == "no such host" else deaf
+        config = lake.write("lost.yaml", patience_s=1, **{server.replace(" ", "_"): url})
+        start = time.monotonic()
+        assert lake.run(config).startswith("transient")
+        assert time.monotonic() - start < BOUND_S
     assert lake.mirrored() == old
     assert lake.run() == "ok"
     assert lake.mirrored() == lake.rows
 
 
 @pytest.mark.parametrize("name", [SOURCE_STORE, MIRROR_STORE, SOURCE_CATALOG, MIRROR_CATALOG])
-def test_a_server_restarts(lake: FaultyLake, name: str) -> None:
+def test_a_server_restarts(lake: FaultyLake, services_folder: ServicesFolder, name: str) -> None:
     """In the middle of a run, which is slow because the source drips."""
-    lake.append(400)
-    lake.proxies["source store"].rules.append(Rule(rules.Drip(150_000), times=None))
+    old = list(lake.rows)
+    lake.append(600)
+    drip = Rule(rules.Drip(100_000), method="GET", target=DATA, times=None)
+    lake.proxies["source store"].rules.append(drip)
     outcomes: list[str] = []
     run = threading.Thread(target=lambda: outcomes.append(lake.run()))
     run.start()
-    time.sleep(1)
-    stop(name)
-    up()
+    assert drip.seen.wait(BOUND_S), "the run is in the middle of a file, for about five seconds"
+    assert run.is_alive()
+    stop(name, folder=services_folder)
+    up(folder=services_folder)
     run.join(BOUND_S)
     assert not run.is_alive()
+    assert [outcome.partition(":")[0] for outcome in outcomes] in (["ok"], ["transient"])
+    assert lake.mirrored() in (old, lake.rows)
     lake.proxies["source store"].rules.clear()
     assert lake.run() == "ok"
     assert lake.mirrored() == lake.rows
 
 
+@contextmanager
+def silence(*proxies: FaultProxy) -> Iterator[None]:
+    """Connections are taken, and nothing is ever said."""
+    hold = rules.Hold()
+    for proxy in proxies:
+        proxy.rules.append(Rule(hold, times=None))
+    yield
+    hold.released.set()
+    for proxy in proxies:
+        proxy.rules.clear()
+
+
+@contextmanager
+def cut_off(*proxies: FaultProxy) -> Iterator[None]:
+    with ExitStack() as stack:
+        for proxy in proxies:
+            stack.enter_context(proxy.cut_off())
+        yield
+
+
+@pytest.mark.parametrize("by", [cut_off, silence])
 @pytest.mark.parametrize("side", ["source", "mirror"])
-def test_a_side_that_cannot_be_reached_for_many_commits(lake: FaultyLake, side: str) -> None:
+def test_a_side_that_cannot_be_reached_for_many_commits(
+    lake: FaultyLake, side: str, by: Callable[..., AbstractContextManager[None]]
+) -> None:
     """After healing one run converges, by one step to the newest version."""
     old = list(lake.rows)
     before = len(lake.mirror.load_table("shop.orders").metadata.snapshots)
-    with lake.proxies[f"{side} store"].cut_off(), lake.proxies[f"{side} catalog"].cut_off():
+    config = lake.write("short.yaml", patience_s=1)
+    with by(lake.proxies[f"{side} store"], lake.proxies[f"{side} catalog"]):
         for _ in range(10):
             lake.append(20)
-        assert lake.run().startswith("transient")
+        start = time.monotonic()
+        assert lake.run(config).startswith("transient")
+        assert time.monotonic() - start < BOUND_S
         assert lake.mirrored() == old
     assert lake.run() == "ok"
     assert lake.mirrored() == lake.rows
     assert len(lake.mirror.load_table("shop.orders").metadata.snapshots) == before + 1
+
+
+ROW_BYTES = 8000
+PART = ("PUT", r"partNumber=2&")
+FINISH = ("POST", r"uploadId=")
+NEVER = "parts that are never taken"
+MISREAD = "a part that is damaged when it is read"
+IN_PARTS: dict[str, Callable[[], Rule]] = {
+    "a part that is reset": lambda: Rule(rules.Reset(), *PART, times=2),
+    "a part that is cut": lambda: Rule(rules.CutRequest(200_000), *PART),
+    "a part that is damaged": lambda: Rule(rules.FlipRequest(200_000), *PART),
+    MISREAD: lambda: Rule(rules.FlipAnswer(200_000), "GET", DATA),
+    "a finish whose answer is lost": lambda: Rule(rules.LoseAnswer(), *FINISH),
+    NEVER: lambda: storm(503, times=None, method=PART[0], target=PART[1]),
+}
+
+
+LARGE = [("parts", PART_BYTES, fault) for fault in IN_PARTS]
+LARGE += [("ranges", SPLIT_BYTES, fault) for fault in ("a finish whose answer is lost", NEVER)]
+
+
+@pytest.mark.parametrize(("size_bytes", "fault"), [pytest.param(*case, id=f"{by}-{case[1]}") for by, *case in LARGE])
+def test_a_large_file(lake: FaultyLake, size_bytes: int, fault: str) -> None:
+    """In parts, or in ranges of parts, all by one process; of several: `tests/e2e/test_lost_workers.py`.
+
+    These come last: what they add to the table makes every later look at it slower.
+    """
+    rows = int(1.2 * size_bytes / ROW_BYTES)
+    server = "source store" if fault == MISREAD else "mirror store"
+    outcome = survives(
+        lake,
+        server,
+        [IN_PARTS[fault]()],
+        append=lambda lake: lake.append(rows, row_bytes=ROW_BYTES),
+        moves=fault == NEVER,
+    )
+    assert (outcome == "ok") is (fault != NEVER), outcome

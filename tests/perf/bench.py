@@ -22,10 +22,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.perf.latency import measure_latency
 from tests.perf.rivals.measure import measure_large, measure_rivals
 from tests.perf.row import Row
 from tests.perf.small_commit import measure_small
 from tests.perf.walking import measure_fuzz, measure_million, measure_walk
+from tests.perf.watching import measure_watch
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -84,6 +86,13 @@ def measure_copy(folder: Path) -> list[Row]:
     from tests.perf import copying
 
     return copying.measure_copy(folder)
+
+
+def measure_limits(folder: Path) -> list[Row]:
+    """Limits of bandwidth and requests over two executors of a Spark cluster."""
+    from tests.perf import limits
+
+    return limits.measure_limits(folder)
 
 
 def measure_parse(folder: Path) -> list[Row]:
@@ -155,7 +164,10 @@ def measure_setup(folder: Path) -> list[Row]:
 MEASURES: dict[str, Callable[[Path], list[Row]]] = {
     "commit": measure_commit,
     "copy": measure_copy,
+    "limits": measure_limits,
     "small": measure_small,
+    "watch": measure_watch,
+    "latency": measure_latency,
     "walk": measure_walk,
     "million": measure_million,
     "fuzz": measure_fuzz,

@@ -5,8 +5,11 @@
 | services | what is up: SeaweedFS twice, Iceberg REST twice, PostgreSQL, moto; not cleaned |
 | clean_services | the same, with empty buckets and catalogs |
 | gcs_services, hms_services, spark_services | with one more part; `dev.services.cleaning.clean` empties that, too |
+| services_folder | the folder of all of these, for whoever stops and starts servers |
 
-What ran before the session runs after it. Tests that ask for any of these carry the marker `services`.
+What ran before the session runs after it. Tests that ask for any of these carry the marker `services`. Processes that
+run tests side by side (`pytest -n 2`) have servers each for themselves: the first those of `make up`, the others their
+own in a folder below.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from typing import NoReturn
 
 import pytest
 
-from dev.services import Parts, Services, ToolMissing, down, running, stop, up
+from dev.services import Parts, Services, ServicesFolder, ToolMissing, down, running, stop, up
 from dev.services.cleaning import clean
 from dev.services.layout import OPTIONAL
 
 FIXTURES = frozenset(("services", "clean_services", "gcs_services", "hms_services", "spark_services", "services_up"))
+FIRST_WORKER = "gw0"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
@@ -43,15 +47,27 @@ def give_up(err: ToolMissing, environment: Mapping[str, str]) -> NoReturn:
     pytest.skip(str(err))
 
 
+def folder_of(worker: str) -> ServicesFolder:
+    """By the name that pytest-xdist gives to the process; `master` is one that runs tests alone."""
+    home = ServicesFolder()
+    return home if worker in ("master", FIRST_WORKER) else home.inner(worker)
+
+
 @pytest.fixture(scope="session")
-def services_up() -> Iterator[Callable[[Parts], Services]]:
+def services_folder() -> ServicesFolder:
+    return folder_of(os.environ.get("PYTEST_XDIST_WORKER", "master"))
+
+
+@pytest.fixture(scope="session")
+def services_up(services_folder: ServicesFolder) -> Iterator[Callable[[Parts], Services]]:
     """Starts what is missing, and at the end stops what did not run before."""
-    before = set(running())
+    folder = services_folder
+    before = set(running(folder=folder))
     started: set[str] = set()
 
     def start(parts: Parts) -> Services:
         try:
-            found = up(parts)
+            found = up(parts, folder=folder)
         except ToolMissing as err:
             give_up(err, os.environ)
         started.update(found.started)
@@ -59,12 +75,12 @@ def services_up() -> Iterator[Callable[[Parts], Services]]:
 
     yield start
     if not before:
-        down()
+        down(folder=folder)
     else:
         for name in sorted((started & OPTIONAL) - before):
-            stop(name)
+            stop(name, folder=folder)
         if started:
-            up()  # the variables in .services/env are again those of what runs
+            up(folder=folder)  # the variables in .services/env are again those of what runs
 
 
 @pytest.fixture(scope="session")

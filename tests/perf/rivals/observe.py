@@ -68,7 +68,7 @@ def observe(judge: Judge, folder: Path, situation: Callable[[History], object]) 
             f"CALL {theirs.name}.system.register_table(table => '{history.name}', "
             f"metadata_file => '{target}/metadata/{row['latest_version']}')"
         ).collect()
-        said += judge.differences(history.table, mirror, by_duckdb=False)
+        said += judge.differences(history.table, mirror)
     except (PySparkException, Py4JJavaError) as err:
         said.append(f"reading the copy fails: {_first_line(err)}")
     try:

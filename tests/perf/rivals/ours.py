@@ -2,129 +2,117 @@
 
     python -m tests.perf.rivals.ours FOLDER full|commit|N task|spark [HEAP]
 
-The stages are the library's own: detect, plan, rewrite, and the marker. No data file is copied, as the other does not
-copy either. `full` starts from an empty mirror and takes the version in which every snapshot has a tag, so that every
-list and every manifest is rewritten; `commit` takes the last commit after the mirror has the version before it; a
-number is the first plan, and no more, of the version after so many commits. In the Spark lane the session is up before
-the clock starts.
+It is `App.mirror`, whole, with the lease, L0 and the marker, over a configuration file and a SQL catalog. One thing is
+taken out of its way: the plan's data files, which do not exist; the other copies none either. `full` starts from an
+empty mirror and takes the version in which every snapshot has a tag, so that every list and every manifest is
+rewritten; `commit` takes the last commit after the mirror has the version before it; a number is the first plan, and no
+more, of the version after so many commits. In the Spark lane the session is up before the clock starts.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
-from lakemirror import bridge
-from lakemirror.config.knobs import Knobs
-from lakemirror.copying.model import CopySettings, WireTo
-from lakemirror.copying.ports import CopyPorts
-from lakemirror.model.layout import TableLayout
+import yaml
+
+from lakemirror.app import App
+from lakemirror.config.loader import load_config
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import pipeline
-from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Policy, Sides, Unchanged, detect
 from lakemirror.replicate.plan import Plan
-from lakemirror.replicate.stage import Engine, LocalEngine, Requests, StageContext, sum_requests
-from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import ObjectStore
-from lakemirror.storage.wrappers.count import CountingStore
-from lakemirror.storage.wrappers.once import ReadOnceStore
-from lakemirror.usecases.mirror import THREADS
+from lakemirror.replicate.stage import Engine
 from tests.perf.rivals.memory import Watch
-from tests.perf.rivals.tables import NAME, load
+from tests.perf.rivals.tables import NAME, Made, load
+from tests.stores import READS, Recorder
 
 TABLE = TableRef.parse(NAME)
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A source catalog whose table is at the version that we say."""
-
-    location: str
-
-    def head(self, table: TableRef) -> str | None:
-        return self.location
-
-    def tables(self) -> tuple[TableRef, ...]:
-        return (TABLE,)
-
-    def file_io(self) -> Mapping[str, str]:
-        return {}
+LANES = {"task": {"small_change_files": 10**9, "small_change_bytes": 10**18}, "spark": {"small_change_files": 0}}
 
 
 @dataclass
-class Run:
-    """One step of the mirror, without its copy stage, as `usecases.mirror` puts it together."""
+class Installation:
+    """A mirror in `folder` of a source whose catalog shows the version of the table that we say."""
 
-    location: str
-    layout: TableLayout
-    engine: Engine
-    seconds: dict[str, float] = field(default_factory=dict)
+    made: Made
+    folder: Path
+    lane: str
+    engine: Engine | None
 
     def __post_init__(self) -> None:
-        store = ObstoreStore({})
-        self.is_local = self.engine.name == LocalEngine.name
-        self._plain = store
-        self._source, self._mirror = CountingStore(store), CountingStore(store)
-        self._once = ReadOnceStore(self._source)
-
-    def plan(self) -> tuple[Change, Plan]:
-        policy = Policy(small_change_files=0, small_change_bytes=0)
-        with self._timed("detect"):
-            found = detect(TABLE, self.layout, Sides(Pointer(self.location), self._once, self._mirror, {}), policy)
-        if isinstance(found, Unchanged):
-            raise RuntimeError(found.reason)
-        with self._timed("plan"):
-            return found, pipeline.plan_diff(found, self._context(found), self.engine)
-
-    def whole(self) -> dict[str, object]:
-        change, plan = self.plan()
-        with self._timed("rewrite"):
-            assembled = pipeline.rewrite_metadata(change, plan, self._context(change), self.engine, self.layout)
-        with self._timed("marker"):
-            marker = pipeline.marker_of(change, plan, assembled)
-            data = marker.to_bytes(created_at=datetime.now(UTC), producer="bench")
-            bridge.publish(self._mirror, self.layout, marker, bridge.stage(self._mirror, self.layout, marker, data))
-        by_tasks = [] if self.is_local else [plan.requests, assembled.requests]
-        here: Requests = {"source": self._source.counts, "mirror": self._mirror.counts}
-        return {
-            "seconds": sum(self.seconds.values()),
-            "by_stage": self.seconds,
-            "requests": sum_requests([here, *by_tasks]),
-            "files": plan.files,
-            "manifests": assembled.rewritten.manifests,
-            "lists": assembled.rewritten.manifest_lists,
+        shutil.copy(Path(self.made.folder) / "catalog.db", self.folder / "catalog.db")
+        source = {**self.made.lake.properties, "uri": f"sqlite:///{self.folder / 'catalog.db'}"}
+        document = {
+            "source": {"catalog": source},
+            "mirror": {
+                "catalog": {"name": "cloud", "type": "sql", "uri": f"sqlite:///{self.folder / 'mirror.db'}"},
+                "location": (self.folder / "mirror").as_uri(),
+            },
+            "defaults": LANES[self.lane],
+            "tables": [{"name": NAME}],
         }
+        config = self.folder / "lakemirror.yaml"
+        config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        self.recorder = Recorder()
+        # what tasks of Spark ask is told by the result alone: a recorder does not travel
+        wrap = self.recorder.wrap if self.engine is None else None
+        self.app = App(load_config(config), wrap_store=wrap)
 
-    def _context(self, change: Change) -> StageContext:
-        knobs = Knobs()
-        source: ObjectStore = self._once if self.is_local else self._plain
-        return StageContext(
-            source=source,
-            mirror=self._mirror if self.is_local else self._plain,
-            paths=change.paths,
-            plan_uri=self.layout.plan(change.plan_id),
-            ledger_uri=self.layout.ledger(change.plan_id),
-            copying=CopyPorts(WireTo(()), WireTo(()), CopySettings()),
-            bin_files=knobs.bin_files,
-            bin_bytes=knobs.bin_bytes,
-            split_bytes=knobs.copy_split_bytes,
-            ledger_flush_files=knobs.ledger_flush_files,
-        )
+    def show(self, metadata_uri: str) -> None:
+        with sqlite3.connect(self.folder / "catalog.db") as catalog:
+            catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", (metadata_uri,))
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
+    def mirror(self, metadata_uri: str) -> dict[str, Any]:
+        self.show(metadata_uri)
+        self.recorder.calls.clear()
         start = time.perf_counter()
-        yield
-        self.seconds[stage] = time.perf_counter() - start
+        with mock.patch.object(pipeline, "plan_diff", _without_copies(pipeline.plan_diff)):
+            result = self.app.mirror(TABLE, engine=self.engine).as_json()
+        spent = time.perf_counter() - start
+        if result["lane"] != self.lane:
+            raise RuntimeError(f"want the {self.lane} lane, got {result['lane']}")
+        answer = {"seconds": spent, "by_stage": result["seconds"], "requests": result["requests"]}
+        return {**answer, **result["rewritten"], **({} if self.engine else {"reads": self._reads()})}
+
+    def plan(self, metadata_uri: str) -> dict[str, Any]:
+        assert self.engine is not None
+        self.show(metadata_uri)
+        start = time.perf_counter()
+        found = self.app.detect(TABLE)
+        plan = self.app.plan_diff(TABLE, str(found.plan_uri), str(found.source_name), self.engine)
+        return {"seconds": time.perf_counter() - start, "files": plan.files}
+
+    def _reads(self) -> dict[str, int]:
+        """Requests that read, by what was there: before the run, by the run itself, or nothing."""
+        written: set[str] = set()
+        kinds = dict.fromkeys(("before", "own", "absent"), 0)
+        for _, verb, uri in self.recorder.calls:
+            if verb == "put":
+                written.add(uri)
+            elif verb in READS:
+                is_there = verb == "list" or Path(uri.removeprefix("file:")).exists()
+                kinds["own" if uri in written else "before" if is_there else "absent"] += 1
+        return kinds
+
+
+def _without_copies(plan_diff: Any) -> Any:
+    """The same plan, made and written as ever; what follows it is not told of data files."""
+
+    def planned(*args: Any, **options: Any) -> Plan:
+        plan: Plan = plan_diff(*args, **options)
+        return replace(plan, segments=tuple(one for one in plan.segments if one.role not in ("copy", "split")))
+
+    return planned
 
 
 def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
@@ -134,26 +122,22 @@ def main(folder: Path, what: str, lane: str, heap: str = "2g") -> int:
     with ExitStack() as stack:
         scratch = Path(tempfile.mkdtemp(prefix="lakemirror-ours-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        layout = TableLayout.of((scratch / "mirror").as_uri(), TABLE)
-        engine = stack.enter_context(_engine(lane, heap, scratch))
+        installation = Installation(made, scratch, lane, stack.enter_context(_engine(lane, heap, scratch)))
         if what == "commit":
-            Run(made.before, layout, engine).whole()
+            installation.mirror(made.before)
         with Watch() as memory:
             if what.isdigit():
-                run = Run(made.version(int(what)), layout, engine)
-                _, plan = run.plan()
-                answer: dict[str, object] = {"seconds": sum(run.seconds.values()), "by_stage": run.seconds}
-                answer |= {"files": plan.files, "segments": len(plan.segments)}
+                answer = installation.plan(made.version(int(what)))
             else:
-                answer = Run(made.tagged if what == "full" else made.after, layout, engine).whole()
+                answer = installation.mirror(made.tagged if what == "full" else made.after)
         print(json.dumps({**answer, "peak_mb": memory.peak_mb}))
     return 0
 
 
 @contextmanager
-def _engine(lane: str, heap: str, scratch: Path) -> Iterator[Engine]:
+def _engine(lane: str, heap: str, scratch: Path) -> Iterator[Engine | None]:
     if lane == "task":
-        yield LocalEngine(THREADS)
+        yield None
         return
     from lakemirror.spark.engine import SparkEngine
     from tests.perf.rivals import session as sessions

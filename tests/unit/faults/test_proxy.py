@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.faults import rules
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import FaultProxy, deaf_url
 from tests.faults.rules import Rule, expired, storm
 
 BODY = bytes(range(256)) * 1000
@@ -131,7 +132,7 @@ def test_an_answer_that_says_it_is_shorter(proxy: FaultProxy) -> None:
     assert ask(proxy) == (200, BODY[:1000])
 
 
-@pytest.mark.parametrize("fault", [rules.Stall(0.5), rules.Drip(len(BODY) * 2)])
+@pytest.mark.parametrize("fault", [rules.Stall(0.5), rules.StallInAnswer(70_000, 0.5), rules.Drip(len(BODY) * 2)])
 def test_slow_answers_are_whole(proxy: FaultProxy, fault: rules.Fault) -> None:
     proxy.rules.append(Rule(fault))
     start = time.monotonic()
@@ -143,3 +144,32 @@ def test_cut_off_and_healed(proxy: FaultProxy) -> None:
     with proxy.cut_off(), pytest.raises((ConnectionError, http.client.HTTPException)):
         ask(proxy)
     assert ask(proxy) == (200, BODY)
+
+
+def test_a_request_that_is_held(proxy: FaultProxy, server: Server) -> None:
+    proxy.rules.append(Rule(hold := rules.Hold()))
+    asking = threading.Thread(target=ask, args=(proxy, "PUT", "/x", b"late"))
+    asking.start()
+    assert proxy.rules[0].seen.wait(10)
+    while not hold.ports:
+        time.sleep(0.01)
+    assert server.bodies == []
+    hold.released.set()
+    asking.join(10)
+    assert (server.bodies, len(hold.ports)) == ([b"late"], 1)
+
+
+def test_a_drip_of_less_than_a_byte_a_second(proxy: FaultProxy) -> None:
+    proxy.rules.append(Rule(rules.Drip(0.5)))
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=1)
+    connection.request("GET", "/x")
+    answer = connection.getresponse()
+    assert answer.read(1) == BODY[:1]
+    with pytest.raises(TimeoutError):
+        answer.read(1)
+    connection.close()
+
+
+def test_connecting_to_the_deaf_never_ends() -> None:
+    with deaf_url() as url, pytest.raises(TimeoutError):
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=0.5)

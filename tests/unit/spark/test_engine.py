@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
-from unittest.mock import MagicMock, create_autospec
+from unittest.mock import MagicMock, create_autospec, patch
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 
-from lakemirror.errors import SourceVanishedError
+from lakemirror.errors import SourceVanishedError, TransientError
 from lakemirror.spark import engine as engines
 from lakemirror.spark.engine import SparkEngine
 
@@ -57,3 +59,27 @@ def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:
     with pytest.raises(SourceVanishedError, match="the manifest is gone"):
         list(stage(iter([good, bad])))
     assert packed == [good]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_several_tasks_that_failed_the_one_that_needs_a_new_plan_is_told(is_first: bool) -> None:
+    met = [
+        SourceVanishedError("copy", "s3://b/f", "it is gone", "run again"),
+        TransientError("copy", "s3://b/g", "503"),
+    ]
+    rows = [{"payload": None, "error": engines._describe(err)} for err in (met if is_first else reversed(met))]
+    envelopes = create_autospec(DataFrame, instance=True)
+    envelopes.toArrow.return_value = pa.Table.from_pylist(rows, engines._ENVELOPE)
+    with pytest.raises(SourceVanishedError):
+        engines._open(envelopes, pa.schema([]))
+
+
+@pytest.mark.parametrize(("attempt", "want"), [(None, False), (0, False), (1, True), (3, True)])
+def test_a_task_knows_that_it_was_begun_before(attempt: int | None, want: bool) -> None:
+    """As the function that travels to it, without the session."""
+    context = None if attempt is None else create_autospec(TaskContext, instance=True)
+    if context is not None:
+        context.attemptNumber.return_value = attempt
+    is_repeated = pickle.loads(pickle.dumps(SparkEngine(session_of(1)).is_repeated))
+    with patch.object(TaskContext, "get", return_value=context):
+        assert is_repeated() is want

@@ -15,7 +15,7 @@ from lakemirror.spark import job
 from lakemirror.spark.engine import SparkEngine
 
 JOBS = ["copy_objects", "plan_diff", "rewrite_metadata"]
-ARGS = job.JobArgs("/c.yaml", TableRef.parse("sales.orders"), "file:///p", "file:///r")
+ARGS = job.JobArgs("/c.yaml", TableRef.parse("sales.orders"), "file:///p", "file:///r", owner="run 1")
 SOURCE_NAME = "file:///s/v3.metadata.json#snapshot=8"
 
 
@@ -34,7 +34,7 @@ def app() -> Any:
     fake: MagicMock = create_autospec(App, instance=True)
     with patch.object(App, "load", autospec=True, return_value=fake) as load:
         yield fake
-    load.assert_called_once_with("/c.yaml")
+    load.assert_called_once_with("/c.yaml", owner="run 1")
 
 
 def test_it_runs_its_stage_and_nothing_else(module: ModuleType, app: MagicMock) -> None:
@@ -52,7 +52,18 @@ def test_it_runs_its_stage_and_nothing_else(module: ModuleType, app: MagicMock) 
 
 
 def test_main_hands_its_own_name_and_stage_to_the_runner(module: ModuleType) -> None:
-    words = ["--config", "/c.yaml", "--table", "sales.orders", "--plan-uri", "file:///p", "--result-uri", "file:///r"]
+    words = [
+        "--config",
+        "/c.yaml",
+        "--table",
+        "sales.orders",
+        "--plan-uri",
+        "file:///p",
+        "--result-uri",
+        "file:///r",
+        "--owner",
+        "run 1",
+    ]
     name = module.__name__.rpartition(".")[2]
     if name == "plan_diff":
         words += ["--source-name", SOURCE_NAME]

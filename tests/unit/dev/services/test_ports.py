@@ -8,9 +8,11 @@ from dev.services import ports
 from dev.services.trouble import ServicesError
 
 
-def choose(names: list[str], kept: dict[str, int], busy: set[int], held: tuple[str, ...] = ()) -> dict[str, int]:
+def choose(
+    names: list[str], kept: dict[str, int], busy: set[int], held: tuple[str, ...] = (), others: tuple[int, ...] = ()
+) -> dict[str, int]:
     fresh = iter(range(100, 110))
-    return ports.choose(names, kept, held=held, is_free=lambda port: port not in busy, fresh=fresh)
+    return ports.choose(names, kept, held=held, others=others, is_free=lambda port: port not in busy, fresh=fresh)
 
 
 def test_new_ports_differ_and_are_free() -> None:
@@ -31,6 +33,11 @@ def test_what_our_own_server_holds_is_kept() -> None:
 
 def test_a_new_port_is_none_that_is_kept_for_another() -> None:
     assert choose(["a", "b"], {"b": 100}, set()) == {"a": 101, "b": 100}
+
+
+def test_what_another_profile_has_chosen_is_not_taken_though_nobody_listens_there_yet() -> None:
+    assert choose(["a", "b"], {"b": 7}, set(), others=(100, 7)) == {"a": 101, "b": 102}
+    assert choose(["b"], {"b": 7}, set(), held=("b",), others=(7,)) == {"b": 7}
 
 
 def test_one_port_for_two_names_is_not_believed() -> None:

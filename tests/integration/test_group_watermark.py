@@ -1,0 +1,151 @@
+"""Tables of a group: one time up to which all of them are visible, by real runs of mirror and follow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakemirror.app import App
+from lakemirror.config.loader import load_config
+from lakemirror.errors import UsageError
+from lakemirror.model.results import GroupResult
+from lakemirror.model.table import TableRef
+from lakemirror.replicate.stage import LocalEngine
+from tests.lake import ORDERS, Lake, rows
+
+ITEMS = TableRef.parse("shop.items")
+SKEW_S = 10
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.moment = datetime.now(UTC) + timedelta(minutes=10)
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def later(self, minutes: float) -> datetime:
+        self.moment += timedelta(minutes=minutes)
+        return self.moment
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    members = [{"name": str(table), "group": "shop"} for table in (ORDERS, ITEMS)]
+    return Lake(tmp_path, tables=[*members, {"name": "shop.alone"}])
+
+
+def mirror(lake: Lake, clock: Clock, table: TableRef) -> None:
+    with App(load_config(lake.config_path), now=clock) as app:
+        app.mirror(table, engine=LocalEngine(2))
+
+
+def follow(lake: Lake, clock: Clock, table: TableRef) -> GroupResult:
+    """By a process that knows no source."""
+    with App(load_config(lake.follower_config_path), now=clock) as app:
+        app.follow(table)
+        return app.group("shop")
+
+
+def both_shown(lake: Lake, clock: Clock) -> None:
+    for table in (ORDERS, ITEMS):
+        lake.create(table).append(rows(1))
+        mirror(lake, clock, table)
+        follow(lake, clock, table)
+
+
+def test_it_is_the_time_up_to_which_every_table_is_visible(lake: Lake) -> None:
+    clock = Clock()
+    orders, items = lake.create(ORDERS), lake.create(ITEMS)
+    orders.append(rows(1))
+    items.append(rows(1))
+    mirror(lake, clock, ORDERS)
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest) == (None, str(ITEMS)), "a table that is not there yet"
+    mirror(lake, clock, ITEMS)
+    first = follow(lake, clock, ITEMS)
+    assert first.watermark is not None
+    assert first.slowest == str(ORDERS)
+    committed = lake.source.load_table(str(ORDERS)).metadata.last_updated_ms
+    assert first.watermark.timestamp() * 1000 == pytest.approx(committed)
+
+
+def test_a_quiet_table_does_not_hold_it_back(lake: Lake) -> None:
+    clock = Clock()
+    both_shown(lake, clock)
+    looked_at = clock.later(30)
+    for table in (ORDERS, ITEMS):
+        mirror(lake, clock, table)  # unchanged: as of now nothing is missing
+    clock.later(5)
+    follow(lake, clock, ORDERS)
+    found = follow(lake, clock, ITEMS)
+    assert found.watermark == looked_at - timedelta(seconds=SKEW_S)
+    assert found.lag_s == pytest.approx(5 * 60 + SKEW_S)
+
+
+def test_what_is_published_but_not_shown_holds_it_back(lake: Lake) -> None:
+    clock = Clock()
+    both_shown(lake, clock)
+    before = follow(lake, clock, ITEMS).watermark
+    lake.source.load_table(str(ORDERS)).append(rows(1, 1))
+    mirror(lake, clock, ORDERS)
+    clock.later(30)
+    for table in (ORDERS, ITEMS):
+        mirror(lake, clock, table)
+    shown = follow(lake, clock, ITEMS)
+    assert shown.watermark == before, "v2 of orders is current as of now, but the mirror shows v1"
+    assert shown.slowest == str(ORDERS)
+    assert (follow(lake, clock, ORDERS).watermark or clock.moment) > (before or clock.moment)
+
+
+def test_a_dropped_source_is_not_current(lake: Lake) -> None:
+    clock = Clock()
+    both_shown(lake, clock)
+    before = follow(lake, clock, ITEMS).watermark
+    lake.source.drop_table(str(ORDERS))
+    clock.later(30)
+    for table in (ORDERS, ITEMS):
+        mirror(lake, clock, table)
+        found = follow(lake, clock, table)
+    assert (found.watermark, found.slowest) == (before, str(ORDERS))
+
+
+def test_a_run_that_was_asked_for_an_older_snapshot_says_nothing_of_now(lake: Lake) -> None:
+    clock = Clock()
+    orders = lake.create(ORDERS)
+    orders.append(rows(1))
+    old = orders.current_snapshot()
+    assert old is not None
+    with App(load_config(lake.config_path), now=clock) as app:
+        app.mirror(ORDERS, engine=LocalEngine(2), target_snapshot_id=old.snapshot_id)
+        orders.append(rows(1, 1))
+        clock.later(30)
+        again = app.mirror(ORDERS, engine=LocalEngine(2), target_snapshot_id=old.snapshot_id)
+    assert not list((lake.mirror_folder / "shop/orders/_control").glob("current.json")), again.reason
+
+
+def test_a_dry_run_leaves_no_note(lake: Lake) -> None:
+    clock = Clock()
+    lake.create(ORDERS).append(rows(1))
+    mirror(lake, clock, ORDERS)
+    with App(load_config(lake.config_path), now=clock) as app:
+        assert app.plan(ORDERS).lane == "none"
+    assert not (lake.mirror_folder / "shop/orders/_control/current.json").exists()
+
+
+def test_tables_without_a_group_cost_nothing(lake: Lake) -> None:
+    clock, alone = Clock(), TableRef.parse("shop.alone")
+    lake.create(alone).append(rows(1))
+    for _ in range(2):
+        mirror(lake, clock, alone)
+    with App(load_config(lake.follower_config_path), now=clock) as app:
+        app.follow(alone)
+    assert not (lake.mirror_folder / "_groups").exists()
+    assert not (lake.mirror_folder / "shop/alone/_control/current.json").exists()
+
+
+def test_a_group_that_nobody_belongs_to_is_a_mistake(lake: Lake) -> None:
+    with App(load_config(lake.follower_config_path)) as app, pytest.raises(UsageError, match="no table"):
+        app.group("finance")

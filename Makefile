@@ -14,10 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # spark-submit, airflow and python of the environment come first, whatever the caller has activated.
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
-SIDE_BY_SIDE := -n 2 --dist loadfile tests/unit
-FAST_TESTS := tests/contract tests/dags
+# Test files in processes side by side, because many tests wait more than they compute. What is named with T= runs in one.
+# The simulation has two processes of its own.
+PROCESSES ?= 2
+SIDE_BY_SIDE = $(if $(filter-out 0 1,$(PROCESSES)),-n $(PROCESSES) --dist loadfile --no-loadscope-reorder)
+FAST_TESTS := tests/unit tests/contract tests/dags
+SIMULATION := tests/simulation
 SLOW_TESTS := tests/integration tests/e2e
-NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,tests/unit $(FAST_TESTS)),$(T)),yes)
+NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,$(FAST_TESTS) $(SIMULATION)),$(T)),yes)
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-emit-find-links --python-version 3.11 $(if $(call is_on,$(UPGRADE)),--upgrade)
 
 .PHONY: help setup lint format test test-unit test-e2e demo bench fuzz soak fixtures up down clean lock
@@ -35,23 +39,24 @@ format: setup ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
-test: setup ## all tests; one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
+test: setup ## all tests, in two processes (PROCESSES=1: in one); one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
 	@$(if $(NEEDS_JARS),scripts/fetch_jars.sh)
+	@$(if $(NEEDS_JARS),$(BIN)/python -m dev.spark_classes)
 ifdef T
 	@$(PYTEST) $(T)
 else
-	@$(PYTEST) $(SIDE_BY_SIDE)
-	@$(PYTEST) $(FAST_TESTS)
-	@$(PYTEST) $(SLOW_TESTS)
+	@$(PYTEST) $(SIDE_BY_SIDE) $(FAST_TESTS)
+	@$(PYTEST) $(SIMULATION)
+	@$(PYTEST) $(SIDE_BY_SIDE) $(SLOW_TESTS)
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM
-	@$(PYTEST) -m "not services" $(SIDE_BY_SIDE)
-	@$(PYTEST) -m "not services" $(FAST_TESTS)
+	@$(PYTEST) -m "not services" $(SIDE_BY_SIDE) $(FAST_TESTS) $(SIMULATION)
 
 test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark
 	@scripts/fetch_jars.sh
-	@$(PYTEST) $(SLOW_TESTS)
+	@$(BIN)/python -m dev.spark_classes
+	@$(PYTEST) $(SIDE_BY_SIDE) $(SLOW_TESTS)
 
 demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves Airflow up
 	@$(IN_VENV) $(BIN)/python scripts/demo.py $(if $(call is_on,$(KEEP)),--keep) --profile $(PROFILE)
@@ -62,9 +67,9 @@ bench: setup ## measure speed and count requests
 fuzz: setup ## MINUTES=10: hostile files in children with limits; without: a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--seed N", "--blocks N"
 	@$(IN_VENV) $(BIN)/python -m $(if $(MINUTES),tests.fuzz.inputs --minutes $(MINUTES),tests.fuzz.run) $(FUZZ_ARGS)
 
-soak: setup ## random histories with new seeds until the time is over; HOURS=1 or MINUTES=10
-	@scripts/fetch_jars.sh
-	@$(IN_VENV) $(BIN)/python -m tests.histories.soak $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),1))
+soak: setup ## random histories and simulated schedules with new seeds until the time is over; HOURS=1 or MINUTES=10; ONLY=simulated: schedules alone, on all cores
+	@$(if $(filter simulated,$(ONLY)),,scripts/fetch_jars.sh)
+	@$(IN_VENV) $(BIN)/python -m tests.histories.soak $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),1)) $(if $(ONLY),--only $(ONLY))
 
 fixtures: ## tables written by other engines (not part of this version)
 	@echo "make fixtures is not part of this version: it will write the test tables of other engines and formats." >&2; exit 2

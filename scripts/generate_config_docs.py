@@ -1,6 +1,6 @@
-"""Writes docs/configuration.md and include/config/lakemirror.schema.json from the models.
+"""Writes docs/configuration.md, include/config/lakemirror.schema.json and docs/marker.schema.json from the models.
 
-python scripts/generate_config_docs.py            write both
+python scripts/generate_config_docs.py            write them
 python scripts/generate_config_docs.py --check    change nothing; exit 1 and name what is stale
 """
 
@@ -19,23 +19,36 @@ from pydantic.fields import FieldInfo
 
 from lakemirror.config.cache import SUPERSEDED, CacheConfig
 from lakemirror.config.connection_properties import LIBPQ
-from lakemirror.config.knobs import CopyKnobs, GcKnobs, HistoryKnobs, LevelKnobs, SchedulingKnobs, VerifyKnobs
+from lakemirror.config.knobs import (
+    CopyKnobs,
+    FenceKnobs,
+    GcKnobs,
+    HistoryKnobs,
+    LevelKnobs,
+    SchedulingKnobs,
+    VerifyKnobs,
+)
 from lakemirror.config.quantities import format_bytes, format_duration
 from lakemirror.config.schema import build_schema
 from lakemirror.config.section import About
 from lakemirror.config.sections import (
+    EventsConfig,
     MirrorCatalogConfig,
     MirrorConfig,
+    PubsubConfig,
     RootConfig,
     SourceCatalogConfig,
     SourceConfig,
     SparkConfig,
+    SqsConfig,
     StateConfig,
     TableEntry,
 )
+from lakemirror.model import marker_schema
 
 DOCS = Path("docs/configuration.md")
 SCHEMA = Path("include/config/lakemirror.schema.json")
+MARKER_SCHEMA = Path("docs/marker.schema.json")
 
 INTRODUCTION = """\
 <!-- Made by scripts/generate_config_docs.py from the models in plugins/lakemirror/config. Do not edit. -->
@@ -79,8 +92,14 @@ spark:
   conn_id: spark_default
   master: local[*]
   conf: {spark.executor.memory: 4g}
+events:
+  sqs:                                   # S3 sends the notifications of the bucket there
+    conn_id: aws_default
+    queue_url: https://sqs.eu-central-1.amazonaws.com/123456789012/lakemirror
 defaults:
   schedule: "*/5 * * * *"
+  mirror_trigger: watch
+  follow_trigger: sqs
   peak_bandwidth_bytes_per_s: 125 MB
   gc: {cloud_gc_grace: 72h}
 tables:
@@ -159,6 +178,7 @@ Besides wrong values, because it cannot end well:
 
 - `mirror.location` inside a root or the warehouse of the source, or the other way round; symbolic links are followed.
 - A mirror catalog that is the source's catalog.
+- `follow_trigger: pubsub` or `sqs` without `events.pubsub` or `events.sqs`, or for a bucket of another kind.
 - Ids of two connections that differ in nothing but upper and lower case.
 - `k_min` above `k_max`; lags of the levels that do not rise.
 - `gc.cloud_gc_grace` below 24h in mode A, below 7d in modes B and C, and below `history_retention` in mode B.
@@ -186,6 +206,7 @@ Each may stand under `defaults:` and in any entry of `tables:`.
 KNOB_GROUPS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Scheduling", SchedulingKnobs),
     ("Copying", CopyKnobs),
+    ("Keeping runs apart", FenceKnobs),
     ("Verifying", VerifyKnobs),
     ("History", HistoryKnobs),
     ("Falling behind", LevelKnobs),
@@ -199,6 +220,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("mirror.catalog", MirrorCatalogConfig),
     ("state", StateConfig),
     ("spark", SparkConfig),
+    ("events", EventsConfig),
+    ("events.pubsub", PubsubConfig),
+    ("events.sqs", SqsConfig),
     ("tables[]", TableEntry),
 )
 
@@ -264,8 +288,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     schema = json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
+    of_markers = json.dumps(marker_schema.build_schema(), indent=2, ensure_ascii=False) + "\n"
     stale = []
-    for path, text in ((DOCS, render_docs()), (SCHEMA, schema)):
+    for path, text in ((DOCS, render_docs()), (SCHEMA, schema), (MARKER_SCHEMA, of_markers)):
         target = args.root / path
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue

@@ -25,7 +25,7 @@ def parse_args(argv: Sequence[str] | None = None) -> job.JobArgs:
 
 
 def run(spark: SparkSession, args: job.JobArgs) -> PlanResult:
-    with closing(App.load(args.config)) as app:
+    with closing(App.load(args.config, owner=args.owner)) as app:
         return app.plan_diff(args.table, args.plan_uri, str(args.source_name), SparkEngine(spark))
 
 

@@ -1,5 +1,8 @@
 """`python -m dev.services up [--gcs] [--hms] [--spark] | down | status | ls URI`: the hands of `make up` and `down`.
 
+`--folder` before the command is another folder than `.services`. `down` also stops the profiles below it, which test
+runs that were killed leave behind.
+
 Exit 0: done. Exit 1: something did not start. Exit 2: a tool is missing, and nothing was started.
 """
 
@@ -11,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dev.services.folder import ServicesFolder
+from dev.services.folder import HOME, ServicesFolder
 from dev.services.layout import Parts
 from dev.services.stack import down, running, up
 from dev.services.trouble import ServicesError, ToolMissing
@@ -19,6 +22,7 @@ from dev.services.trouble import ServicesError, ToolMissing
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="services", description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--folder", type=Path, default=HOME, help="where the servers live")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("up", help="start what is missing")
     for part, what in (("gcs", "GCS and Pub/Sub"), ("hms", "Hive Metastore"), ("spark", "a Spark cluster")):
@@ -28,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     listing = commands.add_parser("ls", help="what is below s3://lake/… or s3://mirror/…")
     listing.add_argument("uri")
     args = parser.parse_args(argv)
-    folder = ServicesFolder()
+    folder = ServicesFolder(args.folder)
     try:
         if args.command == "up":
             _up(Parts(args.gcs, args.hms, args.spark), folder)
@@ -67,6 +71,8 @@ def _tell(line: str) -> None:
 def _down(folder: ServicesFolder) -> None:
     begin = time.monotonic()
     stopped = down(folder=folder)
+    for inner in folder.inner_ones():
+        stopped += [f"{name} of {inner.path.name}" for name in down(folder=inner)]
     what = f"stopped {', '.join(stopped)} in {time.monotonic() - begin:.1f} s" if stopped else "nothing was up"
     print(f"services: {what}")
 

@@ -8,6 +8,8 @@
 | data/NAME/ | what each server keeps, over `make down` too |
 | ports.json, secrets.json | chosen once, kept as long as they can be |
 | lock | held while somebody starts or stops |
+| ports.lock | held while somebody chooses ports, for this folder or one of those below |
+| NAME/ | a whole profile of its own, as tests have them that run side by side |
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
+HOME = PROJECT / ".services"
 
 
 @dataclass(frozen=True, slots=True)
 class ServicesFolder:
     """Where things are; makes folders, writes nothing else."""
 
-    path: Path = PROJECT / ".services"
+    path: Path = HOME
 
     @property
     def env(self) -> Path:
@@ -54,6 +57,25 @@ class ServicesFolder:
         folder = self.path / "data" / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def inner(self, name: str) -> ServicesFolder:
+        """A profile beside this one: servers, data, ports and secrets of its own."""
+        return ServicesFolder(self.path / name)
+
+    def inner_ones(self) -> list[ServicesFolder]:
+        """Those below this one that were ever used."""
+        return [ServicesFolder(file.parent) for file in sorted(self.path.glob("*/ports.json"))]
+
+    @contextmanager
+    def choosing_ports(self, home: Path = HOME) -> Iterator[set[Path]]:
+        """One at a time chooses ports in this project; gives the files of what all others have chosen.
+
+        A port is free until its server listens, which takes a while: only what is written down says that it is meant.
+        """
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / "ports.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield {*home.glob("ports.json"), *home.glob("*/ports.json")} - {self.ports}
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -40,16 +40,24 @@ def choose(
     kept: Mapping[str, int],
     *,
     held: Iterable[str] = (),
+    others: Iterable[int] = (),
     is_free: Callable[[int], bool],
     fresh: Iterator[int],
 ) -> dict[str, int]:
-    """A port for each name: the kept one if it is `held` by our own running server or still free, else a fresh one."""
-    held = set(held)
+    """A port for each name: the kept one if it is `held` by our own running server or still free, else a fresh one.
+
+    `others` are those that somebody else has chosen, whether or not a server listens there now.
+    """
+    held, others = set(held), set(others)
     chosen: dict[str, int] = {}
-    taken = set(kept.values())
+    taken = set(kept.values()) | others
     for name in names:
         port = kept.get(name)
-        if port is not None and port not in chosen.values() and (name in held or is_free(port)):
+        if (
+            port is not None
+            and port not in chosen.values()
+            and (name in held or (port not in others and is_free(port)))
+        ):
             chosen[name] = port
             continue
         found = next((one for one in fresh if one not in taken and is_free(one)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dev.services.folder import ServicesFolder, write_private
@@ -95,9 +96,19 @@ def server(name: str, folder: ServicesFolder, ports: Mapping[str, int], store: S
     }
     return Server(
         name,
-        (str(bin_folder() / "weed"), "server", "-s3", *(f"-{option}={value}" for option, value in options.items())),
-        # The gateway is up before there is a volume server to write to.
-        lambda: answers(f"{store.endpoint}/healthz") and answers(f"http://127.0.0.1:{ports['volume']}/healthz"),
+        (
+            str(bin_folder() / "weed"),
+            "-logtostderr=true",  # into our log alone: it would keep files of its own in /tmp as well
+            "server",
+            "-s3",
+            *(f"-{option}={value}" for option, value in options.items()),
+        ),
+        # The gateway is up before there is a volume server to write to, and that one before anybody knows its volumes.
+        lambda: (
+            answers(f"{store.endpoint}/healthz")
+            and answers(f"http://127.0.0.1:{ports['volume']}/healthz")
+            and all(answers(f"http://127.0.0.1:{ports['master']}/dir/lookup?volumeId={one}") for one in _volumes(data))
+        ),
         stop_timeout_s=2.0,  # at SIGTERM it waits for connections that it holds to itself; what it was given is written
         leaves=tuple(
             f"/tmp/seaweedfs-{part}-{ports[port]}.sock"
@@ -105,6 +116,11 @@ def server(name: str, folder: ServicesFolder, ports: Mapping[str, int], store: S
             for part in (port.split(".")[0], f"{port.split('.')[0]}-grpc")
         ),
     )
+
+
+def _volumes(data: Path) -> set[str]:
+    """Those that lie in a folder, from an earlier start: what is in them cannot be read until the master knows them."""
+    return {path.stem.rpartition("_")[2] for path in data.glob("*.dat")}
 
 
 def make_bucket(store: S3Store) -> None:

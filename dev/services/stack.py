@@ -101,7 +101,9 @@ def _settle_ports(folder: ServicesFolder, servers: Servers) -> dict[str, int]:
     held = [name for name in names if servers.is_running(name.split("/")[0])]
     kept = ports.read(folder.ports)
     fresh = ports.candidates(random.SystemRandom())
-    chosen = ports.choose(names, kept, held=held, is_free=ports.is_free, fresh=fresh)
-    if chosen != kept:
-        ports.write(folder.ports, chosen)
+    with folder.choosing_ports() as files:
+        others = [port for file in files for port in ports.read(file).values()]
+        chosen = ports.choose(names, kept, held=held, others=others, is_free=ports.is_free, fresh=fresh)
+        if chosen != kept:
+            ports.write(folder.ports, chosen)
     return chosen

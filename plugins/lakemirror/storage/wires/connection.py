@@ -1,8 +1,9 @@
 """One connection that speaks HTTP/1.1: a request goes out, its answer comes in, one after the other.
 
-Written for what copies consist of, many requests with bodies of known length: no task, no queue and no copy of a body
-more than needed. Answers are parsed by httptools (llhttp). What an HTTP client might do besides is left out: nothing is
-redirected, unpacked or sent again.
+Written for what copies consist of, many requests with bodies of known length: no task, no queue and no copy of a body.
+The head of an answer is parsed by httptools (llhttp); a body whose length it tells is received right where it stays,
+so that it is in memory once. What an HTTP client might do besides is left out: nothing is redirected, unpacked or sent
+again.
 
 - An answer may come before its request was taken whole; such a connection is not used again.
 - Silence of either side is bounded: of the server before and within its answer, and while it takes nothing of a body.
@@ -11,6 +12,7 @@ redirected, unpacked or sent again.
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -18,6 +20,7 @@ from typing import Final, cast
 import httptools
 
 _SLICE_BYTES: Final = 512 * 1024  # of a body at once: others get their turn in between
+_HEAD_BYTES: Final = 64 * 1024  # at once, of what is parsed
 _MAX_HEAD_BYTES: Final = 256 * 1024
 _BODILESS: Final = (204, 304)
 
@@ -35,7 +38,7 @@ class RawAnswer:
     body: bytes = b""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A transport's protocol; `exchange` is for one caller at a time."""
 
     def __init__(self) -> None:
@@ -48,6 +51,8 @@ class Connection(asyncio.Protocol):
         self._is_spent = False
         self._left_bytes = 0
         self._moved_at = 0.0
+        self._head = memoryview(bytearray(_HEAD_BYTES))
+        self._filling: _Body | None = None  # what the transport was last told to receive into; None: the head
 
     @property
     def is_usable(self) -> bool:
@@ -72,6 +77,7 @@ class Connection(asyncio.Protocol):
                 self._unsent = memoryview(body)
                 self._send()
             answer = await expected.future
+            expected.put_body()
         except BaseException:
             self.abort()
             raise
@@ -93,12 +99,20 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_SLICE_BYTES)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        self._filling = None if self._exchange is None else self._exchange.body
+        return self._head if self._filling is None else self._filling.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        filling, self._filling = self._filling, None
         if self._exchange is None:  # nobody asked
             self.abort()
             return
         self._moved_at = self._loop.time()
-        self._exchange.feed(data)
+        if filling is None:
+            self._exchange.feed(bytes(self._head[:nbytes]))
+        elif filling is self._exchange.body:
+            self._exchange.received(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_spent, self._unsent = True, None
@@ -143,10 +157,12 @@ class _Exchange:
         self.future = future
         self.keeps_alive = False
         self.timer: asyncio.TimerHandle | None = None
+        self.body: _Body | None = None
+        self._filled: _Body | None = None
         self._is_bodiless, self._most_bytes = is_bodiless, most_bytes
         self._answer = RawAnswer()
         self._pieces: list[bytes] = []
-        self._got_bytes = self._head_bytes = 0
+        self._got_bytes = self._head_bytes = self._length = 0
         self._has_head = False
         self._parser = httptools.HttpResponseParser(self)
 
@@ -163,6 +179,26 @@ class _Exchange:
             self.fail(NoHttpError(f"what came is no answer of HTTP ({err})"))
         if not self._has_head and self._head_bytes > _MAX_HEAD_BYTES:
             self.fail(NoHttpError(f"the head of the answer is longer than {_MAX_HEAD_BYTES} bytes"))
+        length = self._answer.headers.get("content-length")
+        if self._has_head and length is not None and not self.future.done():
+            self._length = int(length)  # llhttp has refused what is no number
+            self.body = _Body(min(self._length, self._most_bytes), self._pieces)
+            self._pieces.clear()
+            self.received(0)
+
+    def received(self, size_bytes: int) -> None:
+        """So much more of the body lies in its place."""
+        if self.body is None or not self.body.is_full(size_bytes):
+            return
+        self._filled, self.body = self.body, None  # what comes from now on is no part of it
+        if not self.future.done():
+            self.keeps_alive = self._length <= self._most_bytes and not self._says_close()
+            self.future.set_result(self._answer)
+
+    def put_body(self) -> None:
+        """Into the answer; the transport has let go of its view by now, without which the bytes would be copied."""
+        if self._filled is not None:
+            self._answer.body = self._filled.whole()
 
     def end(self, exc: Exception | None) -> None:
         """The connection is gone: the end of an answer that does not tell its length, a fault for any other."""
@@ -175,6 +211,7 @@ class _Exchange:
     def release(self) -> None:
         """The parser holds its listener, too: the two would keep the body until the next collection of cycles."""
         del self._parser
+        self.body = self._filled = None
 
     def fail(self, err: Exception) -> None:
         if not self.future.done():
@@ -219,6 +256,34 @@ class _Exchange:
         self._answer.body = _joined(self._pieces)[: self._most_bytes]
         self._pieces.clear()
         self.future.set_result(self._answer)
+
+
+class _Body:
+    """A body of known length, received in place.
+
+    `BytesIO` gives a view into its bytes to write to, and gives away those bytes themselves once the view is released.
+    """
+
+    def __init__(self, size_bytes: int, pieces: Sequence[bytes]) -> None:
+        self._bytes = io.BytesIO(bytes(size_bytes))
+        self._view = self._bytes.getbuffer()
+        self._got_bytes = 0
+        for piece in pieces:
+            taken = piece[: size_bytes - self._got_bytes]
+            self._view[self._got_bytes : self._got_bytes + len(taken)] = taken
+            self._got_bytes += len(taken)
+
+    def room(self) -> memoryview:
+        """What is still to come, or as much of it as may come at once."""
+        return self._view[self._got_bytes : self._got_bytes + _SLICE_BYTES]
+
+    def is_full(self, more_bytes: int) -> bool:
+        self._got_bytes += more_bytes
+        return self._got_bytes == len(self._view)
+
+    def whole(self) -> bytes:
+        self._view.release()
+        return self._bytes.getvalue()
 
 
 def _joined(pieces: Sequence[bytes]) -> bytes:

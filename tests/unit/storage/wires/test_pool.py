@@ -9,6 +9,7 @@ import asyncio
 import base64
 import gc
 import ssl
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -225,6 +226,66 @@ def test_no_more_of_a_body_is_taken_than_wanted(run: Run) -> None:
         return len((await get(pool, server.place(), most_bytes=1000)).body)
 
     assert run(asked_of(told(endless), ask)) == (1000, 1)
+
+
+LARGE = bytes(range(256)) * 20_000  # more than is parsed at once, and than is received at once
+
+
+def large(*, connection: str = "keep-alive") -> bytes:
+    return (
+        b"HTTP/1.1 200 OK\r\nConnection: %b\r\nContent-Length: %d\r\n\r\n" % (connection.encode(), len(LARGE)) + LARGE
+    )
+
+
+def test_a_large_body_comes_whole_and_leaves_the_connection_for_the_next(run: Run) -> None:
+    async def ask(pool: Pool, server: Server) -> list[bytes]:
+        return [(await get(pool, server.place(), most_bytes=len(LARGE))).body for _ in range(3)]
+
+    bodies, connections = run(asked_of(told(large(), large(), large()), ask))
+    assert [type(body) for body in bodies] == [bytes] * 3
+    assert (bodies, connections) == ([LARGE] * 3, 1)
+
+
+@pytest.mark.parametrize("answer", [large() + b"HTTP/1.1 200 OK\r\n\r\n", large(connection="close")])
+def test_what_comes_after_a_large_body_is_never_taken_for_it(run: Run, answer: bytes) -> None:
+    async def ask(pool: Pool, server: Server) -> list[bytes]:
+        found = []
+        for _ in range(2):
+            found.append((await get(pool, server.place(), most_bytes=len(LARGE))).body)
+            await asyncio.sleep(0.05)
+        return found
+
+    assert run(asked_of(told(answer, closes=True), ask)) == ([LARGE] * 2, 2)
+
+
+def test_a_large_body_that_breaks_off_is_no_answer(run: Run) -> None:
+    with pytest.raises(ConnectionError, match="before the answer was whole"):
+        run(asked_of(told(large()[:-1], closes=True), lambda pool, server: get(pool, server.place(), len(LARGE))))
+
+
+def test_a_large_body_is_in_memory_once(run: Run) -> None:
+    """What a caller sets aside for a body is enough for it."""
+    size = 64 * 1024**2
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(head)
+        for _ in range(64):
+            writer.write(bytes(size // 64))
+            await writer.drain()
+        await reader.read()
+
+    async def ask(pool: Pool, server: Server) -> tuple[int, int]:
+        tracemalloc.start()
+        try:
+            return len((await get(pool, server.place(), most_bytes=size)).body), tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    (length, peak), _ = run(asked_of(serve, ask))
+    assert length == size
+    assert peak < 1.2 * size
 
 
 def test_an_answer_is_held_by_nobody_but_who_asked(run: Run) -> None:

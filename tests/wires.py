@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 from lakemirror.copying.model import OpenWire
 from lakemirror.errors import TransientError
 from lakemirror.storage.clients import MemoryBuckets
+from lakemirror.storage.md5_tags import Md5Tag
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ObjectInfo, ObjectStore, ThrottledError
-from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
+from lakemirror.storage.wire import Part, Stored, Upload, WholeRead, Wire, WireCapabilities
 from lakemirror.storage.wires.local import LocalWire
 from lakemirror.storage.wires.shelves import MemoryShelf
 
@@ -72,20 +74,25 @@ class WireFault:
 class FaultyWire:
     """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way.
 
-    With `crc32cs` and `sums` it tells the sums of these objects, as stores do that keep them.
+    With `crc32cs` and `sums` it tells the sums of these objects, as stores do that keep them; with `tags` it leaves
+    those to whoever reads an object whole, and `matched` says which were found to be right. `checks_md5` is said of it.
     """
 
     def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
         self._inner = inner
         self.crc32cs: dict[str, int] = {}
         self.sums: dict[str, dict[str, Any]] = {}
+        self.tags: dict[str, Md5Tag] = {}
+        self.matched: list[str] = []
+        self.checks_md5 = False
         self._faults = tuple(faults)
         self._seen: Counter[str] = Counter()
         self.calls: list[tuple[str, str]] = []
         self.at_once = self.most_at_once = 0
 
     def capabilities(self, uri: str) -> WireCapabilities:
-        return self._inner.capabilities(uri)
+        powers = self._inner.capabilities(uri)
+        return replace(powers, checks_md5=True) if self.checks_md5 else powers
 
     async def head(self, uri: str) -> ObjectInfo:
         return await self._met("head", uri, lambda: self._inner.head(uri))
@@ -103,9 +110,15 @@ class FaultyWire:
         )
         return self._turned("read", nth, data)
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        nth = self._seen["read"] + 1
+        read = await self._met("read", uri, lambda: self._inner.read_whole(uri, size_bytes))
+        data, left = self._turned("read", nth, read.data), self.tags.get(uri)
+        return WholeRead(data) if left is None else WholeRead(data, left, partial(self.matched.append, uri))
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
         sent = self._sent("create", data)
-        return await self._met("create", uri, lambda: self._inner.create(uri, sent, crc32c))
+        return await self._met("create", uri, lambda: self._inner.create(uri, sent, crc32c, md5=md5))
 
     async def begin(self, uri: str) -> str:
         return await self._met("begin", uri, lambda: self._inner.begin(uri))

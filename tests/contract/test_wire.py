@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lakemirror.errors import PermanentError, TransientError
 from lakemirror.storage.checksum import crc32c_of
-from lakemirror.storage.port import ConditionFailed, ObjectNotFound
+from lakemirror.storage.md5_tags import fits
+from lakemirror.storage.port import ConditionFailed, DamagedError, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Upload, Wire
 from tests.contract.test_object_store import STRANGE_KEYS
 from tests.contract.wire_homes import WireHome, create, put_part
@@ -137,6 +139,37 @@ class TestCreating:
             with pytest.raises(ObjectNotFound):
                 await wire.head(uri)
             await create(wire, uri, data)
+
+        wire_home.run(work)
+
+    def test_bytes_without_the_md5_that_is_said_of_them_are_refused(self, wire_home: WireHome) -> None:
+        """With the right CRC32C, too: it is that of what was read, and the MD5 that of what lies in the source."""
+        uri, data = wire_home.uri("x"), body(1000)
+        right, wrong = (hashlib.md5(one, usedforsecurity=False).digest() for one in (data, b"other"))
+
+        async def work(wire: Wire) -> None:
+            if wire.capabilities(uri).checks_md5 != wire_home.abilities.checks_md5:
+                raise AssertionError("a wire must tell what was probed")
+            if uri.startswith("s3:") and not wire_home.abilities.checks_md5:
+                return
+            with pytest.raises(DamagedError):
+                await wire.create(uri, data, crc32c_of(data), md5=wrong)
+            with pytest.raises(ObjectNotFound):
+                await wire.head(uri)
+            await wire.create(uri, data, crc32c_of(data), md5=right)
+
+        wire_home.run(work)
+
+    def test_a_whole_object_is_read(self, wire_home: WireHome) -> None:
+        uri, data = wire_home.uri("x"), body(1000)
+        wire_home.store.put(uri, data)
+
+        async def work(wire: Wire) -> None:
+            read = await wire.read_whole(uri, len(data))
+            assert read.data == data
+            assert read.left is None or fits(read.left, data)
+            with pytest.raises(PermanentError):
+                await wire.read_whole(uri, len(data) + 1)
 
         wire_home.run(work)
 

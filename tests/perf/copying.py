@@ -32,6 +32,7 @@ from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
 from lakemirror.replicate.stage import Engine, LocalEngine, StageContext, sum_requests
 from lakemirror.replicate.transfer import Copied, copy_objects
 from lakemirror.storage.objects import ObstoreStore
+from lakemirror.storage.probe import ProbedAbilities
 from tests.perf.row import Row
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Load:
     size_bytes: int
     transfers: tuple[int, ...] = TRANSFERS
     """Of rclone, which counts at its best."""
+    in_parts: bool = False
+    """How it was written: several parts, or one request, as writers do that have the whole file."""
 
     @property
     def total_bytes(self) -> int:
@@ -63,7 +66,7 @@ class Load:
 
 SMALL = Load("small", 10_000, 64 * 1024)
 MIDDLE = Load("middle", 40, 64 * 1024**2, FEW_TRANSFERS)
-HUGE = Load("huge", 1, 2 * 1024**3)
+HUGE = Load("huge", 1, 2 * 1024**3, in_parts=True)
 
 
 def measure_copy(folder: Path) -> list[Row]:
@@ -87,6 +90,8 @@ class Bench:
         self.source = replace(services.source_store, bucket="bench-source")
         self.mirror = services.mirror_store
         self.folder = folder
+        self.abilities = ProbedAbilities(self.mirror.properties, self.mirror.uri)
+        self.abilities()  # once for a store, not for each copy
         self.busy: dict[str, float] = {}
         self._filled: set[str] = set()
         _fresh(self.source)
@@ -187,7 +192,8 @@ class Bench:
 
             async def one(number: int) -> None:
                 async with room:
-                    await obstore.put_async(client, load.key(number), memoryview(body)[: load.size_bytes])
+                    data = memoryview(body)[: load.size_bytes]
+                    await obstore.put_async(client, load.key(number), data, use_multipart=load.in_parts)
 
             await asyncio.gather(*(one(number) for number in range(load.files)))
 
@@ -207,7 +213,7 @@ class Bench:
         mirror = ObstoreStore(target.properties)
         ports = CopyPorts(
             WireTo(tuple(self.source.properties.items())),
-            WireTo(tuple(target.properties.items())),
+            WireTo(tuple(target.properties.items()), self.abilities),
             CopySettings(concurrency=64 // processes),
             UNREACHED,
             processes,

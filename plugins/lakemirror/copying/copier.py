@@ -27,8 +27,9 @@ from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
 from lakemirror.copying.together import all_within
 from lakemirror.errors import LakemirrorError, TransientError, VerificationError
 from lakemirror.storage.checksum import combined, crc32c_of
-from lakemirror.storage.port import ConditionFailed, ObjectNotFound
-from lakemirror.storage.wire import Part, Stored, Wire
+from lakemirror.storage.md5_tags import fits
+from lakemirror.storage.port import ConditionFailed, DamagedError, ObjectNotFound
+from lakemirror.storage.wire import Part, Stored, WholeRead, Wire
 
 ABORT_S = 30.0
 MAX_READS = 3
@@ -85,7 +86,7 @@ class Copier:
 
     def _most_at_once(self, item: CopyItem) -> int:
         powers = self.mirror.wire.capabilities(item.target)
-        return min(max(self.settings.part_bytes, powers.min_part_bytes), powers.max_create_bytes)
+        return min(max(self.settings.most_whole_bytes, powers.min_part_bytes), powers.max_create_bytes)
 
     async def _at_once(self, item: CopyItem, patience: Patience) -> CopiedItem:
         async with self.memory.hold(item.size_bytes):
@@ -95,14 +96,40 @@ class Copier:
         return _copied(item, crc32c, stored)
 
     async def _created(self, item: CopyItem, patience: Patience) -> tuple[int, Stored | None]:
-        """The sum of the file and what the mirror keeps of it; None if the key is taken."""
-        data = await self.source.whole(item, patience)
-        crc32c = crc32c_of(data)
-        create = partial(self.mirror.wire.create, item.target, data, crc32c)
+        """The sum of the file and what the mirror keeps of it; None if the key is taken.
+
+        Where nothing but the MD5 in its ETag tells that it was read as it is, the mirror's store compares that, which
+        hashes what it is sent anyway. Bytes that it refuses for it are read again, and hashed here.
+        """
+        leaves_md5 = self.mirror.wire.capabilities(item.target).checks_md5
+        read = await self.source.whole(item, patience, leaves_md5=leaves_md5)
+        crc32c = crc32c_of(read.data)
         try:
-            return crc32c, await self.mirror.retrying(create, patience)
+            stored = await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
+            if read.left is not None:
+                read.matched()
+            return crc32c, stored
+        except ConditionFailed:
+            if await _is_as_read(read):
+                return crc32c, None
+        except _NotAsReadError:
+            pass
+        del read  # two of them would be more memory than was set aside
+        read = await self.source.whole(item, patience)
+        crc32c = crc32c_of(read.data)
+        try:
+            return crc32c, await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
         except ConditionFailed:
             return crc32c, None
+
+    async def _create(self, item: CopyItem, read: WholeRead, crc32c: int) -> Stored:
+        md5 = None if read.left is None else read.left.md5
+        try:
+            return await self.mirror.wire.create(item.target, read.data, crc32c, md5=md5)
+        except DamagedError as err:
+            if await _is_as_read(read):
+                raise  # on its way to the mirror: it is sent again
+            raise _NotAsReadError from err
 
     async def _in_parts(self, item: CopyItem) -> CopiedItem:
         reads = 1
@@ -223,6 +250,14 @@ class Copier:
                 await self.abort(item, upload)
         except (LakemirrorError, TimeoutError) as late:
             err.add_note(f"the upload {upload} of {item.target} could not be aborted ({late})")
+
+
+class _NotAsReadError(Exception):
+    """The bytes do not have the MD5 that the ETag of their object may be."""
+
+
+async def _is_as_read(read: WholeRead) -> bool:
+    return read.left is None or await asyncio.to_thread(fits, read.left, read.data)
 
 
 class UploadGoneError(TransientError):

@@ -8,7 +8,7 @@ from typing import TypeVar
 from lakemirror.model.results import VERBS
 from lakemirror.storage.metering import metered
 from lakemirror.storage.port import ObjectInfo
-from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
+from lakemirror.storage.wire import Part, Stored, Upload, WholeRead, Wire, WireCapabilities
 
 T = TypeVar("T")
 
@@ -37,8 +37,11 @@ class CountingWire:
     ) -> bytes:
         return await self._counted("get", self._inner.read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes))
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
-        return await self._counted("put", self._inner.create(uri, data, crc32c))
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        return await self._counted("get", self._inner.read_whole(uri, size_bytes))
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
+        return await self._counted("put", self._inner.create(uri, data, crc32c, md5=md5))
 
     async def begin(self, uri: str) -> str:
         return await self._counted("put", self._inner.begin(uri))

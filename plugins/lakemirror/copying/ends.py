@@ -13,7 +13,7 @@ from lakemirror.copying.together import all_within
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.storage.checksum import combined, crc32c_of
 from lakemirror.storage.port import ConditionFailed, ObjectNotFound
-from lakemirror.storage.wire import Stored, Wire
+from lakemirror.storage.wire import Stored, WholeRead, Wire
 
 
 class MisreadError(TransientError):
@@ -60,13 +60,18 @@ class SourceEnd(End):
             raise wrong_size(item, stored.size_bytes)
         return stored
 
-    async def whole(self, item: CopyItem, patience: Patience) -> bytes:
-        """All bytes of a small file, by one request."""
+    async def whole(self, item: CopyItem, patience: Patience, *, leaves_md5: bool = False) -> WholeRead:
+        """All bytes of a small file, by one request; an MD5 may be left for the mirror's store to compare."""
         size_bytes = item.size_bytes
         if size_bytes == 0:
             await self.look(item, patience)
-            return b""
-        read = partial(self.wire.read, item.source, 0, size_bytes, size_bytes=size_bytes)
+            return WholeRead(b"")
+
+        async def read() -> WholeRead:
+            if leaves_md5:
+                return await self.wire.read_whole(item.source, size_bytes)
+            return WholeRead(await self.wire.read(item.source, 0, size_bytes, size_bytes=size_bytes))
+
         with vanishing(item):
             try:
                 return await self.retrying(read, patience, paid_bytes=size_bytes)

@@ -45,7 +45,9 @@ class CopySettings:
     memory_bytes: int = 256 * 10**6
     """What files may take in memory at once."""
     part_bytes: int = 16 * 1024**2
-    """A larger file goes in parts of this size."""
+    """Files that do not go whole are sent in parts of this size."""
+    whole_bytes: int = 64 * 1024**2
+    """A file up to this size goes whole, if memory holds three of them; one that is not larger than a part always."""
     attempts: int = 8
     """Tries of one request."""
     retry_budget: int = 1000
@@ -57,8 +59,12 @@ class CopySettings:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of files that may be held: each is there twice for a moment, in pieces as it came and as a whole."""
-        return self.memory_bytes // 2
+        """Bytes of files that may be held; the rest is for what connections and their buffers take."""
+        return self.memory_bytes * 4 // 5
+
+    @property
+    def most_whole_bytes(self) -> int:
+        return max(self.part_bytes, min(self.whole_bytes, self.held_bytes // 3))
 
 
 @dataclass(frozen=True, slots=True)

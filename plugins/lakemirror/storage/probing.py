@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 from xml.etree import ElementTree
@@ -29,6 +30,7 @@ class Dialect(Protocol):
     """A wire that assumes every ability, and the requests that wires do not make."""
 
     wire: Wire
+    has_md5: bool
     has_tags: bool
 
     async def put(self, uri: str, data: bytes, e_tag: str | None = None) -> str | None:
@@ -63,6 +65,7 @@ class Probe:
             "conditional_finish": conditional_finish,
             "atomic_finish": self._atomic_finish(conditional_finish),
             "checks_crc32c": self._checks_crc32c(),
+            "checks_md5": self._checks_md5(),
             "keeps_crc32c": self._keeps_crc32c(),
             "tags": self._keeps_tags(),
             "copies_across_buckets": self._copies_across_buckets(),
@@ -185,6 +188,22 @@ class Probe:
             return not await self._works(self._wire.head(uri))
         return False
 
+    async def _checks_md5(self) -> bool:
+        """The right one is taken together with a CRC32C, and another one is refused."""
+        if not self._dialect.has_md5:
+            return False
+        summed, other = (hashlib.md5(data, usedforsecurity=False).digest() for data in (_NEW, _OLD))
+        if not await self._works(self._wire.create(self._uri("hashed"), _NEW, crc32c_of(_NEW), md5=summed)):
+            return False
+        uri = self._uri("misread")
+        try:
+            await self._wire.create(uri, _NEW, crc32c_of(_NEW), md5=other)
+        except DamagedError:
+            return not await self._works(self._wire.head(uri))
+        except PermanentError:
+            return False  # refused in other words: nobody could tell why
+        return False
+
     async def _keeps_crc32c(self) -> bool:
         uri = self._uri("summed")
         if not await self._works(self._create(uri, _NEW)):
@@ -251,7 +270,7 @@ async def _all_of(work: Sequence[Awaitable[T]]) -> list[T]:
 class S3Dialect:
     """The probe's requests in S3."""
 
-    has_tags = True
+    has_md5 = has_tags = True
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._s3 = S3Wire(properties, AMAZON)
@@ -279,9 +298,9 @@ class S3Dialect:
 
 
 class GcsDialect:
-    """The probe's requests in GCS, which has no tags."""
+    """The probe's requests in GCS, which has no tags, and whose objects are never hashed by MD5 here."""
 
-    has_tags = False
+    has_md5 = has_tags = False
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._gcs = GcsWire(properties, GOOGLE)

@@ -14,14 +14,14 @@ the bytes and compared with the store's answer, uploads in parts that any proces
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import PermanentError
 from lakemirror.storage.checksum import combined
-from lakemirror.storage.md5_tags import Md5Tag
+from lakemirror.storage.md5_tags import Md5Tag, fits
 from lakemirror.storage.port import DamagedError, ObjectInfo
 
 if TYPE_CHECKING:
@@ -42,6 +42,23 @@ class Stored:
     e_tag: str | None
     crc32: int | None = None
     md5: Md5Tag | None = None
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRead:
+    """All bytes of an object, compared with the sum that its store names, unless `left` is one.
+
+    `left` is an ETag that looks like the MD5 of the bytes and was not compared: whoever sends them to a store that
+    checks an MD5 need not compute it himself. He says `matched()` if it was theirs.
+    """
+
+    data: bytes
+    left: Md5Tag | None = None
+    matched: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,8 @@ class WireCapabilities:
     """Of one request: what is larger goes in parts."""
     copies_within: bool
     """`copy_within` works, create-only, between all buckets of these properties."""
+    checks_md5: bool = False
+    """`create` with an MD5 refuses bytes that do not have it."""
     spoiled: str = ""
     """Characters that the store does not keep in keys: what is written under a key with one of them is refused."""
 
@@ -102,8 +121,12 @@ class Wire(Protocol):
         """
         ...
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
-        """One request, create-only."""
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        """All of an object of this size, as by `read`, but a comparison by MD5 may be left to the caller."""
+        ...
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
+        """One request, create-only. `md5` is for stores that check it: DamagedError if it is not that of the bytes."""
         ...
 
     async def begin(self, uri: str) -> str:
@@ -173,6 +196,12 @@ def check_arrived(op: str, uri: str, want: int, got: int | None) -> None:
     """TransientError if the CRC32C that the store names is not that of the bytes sent."""
     if got is not None and got != want:
         raise damaged(op, uri, want, got)
+
+
+def check_md5(uri: str, data: bytes, md5: bytes | None) -> None:
+    """DamagedError if these bytes have another MD5 than the caller says; for stores that do not look themselves."""
+    if md5 is not None and not fits(Md5Tag(md5, 0), data):
+        raise DamagedError("create", uri, f"these are not the bytes of MD5 {md5.hex()}", "read them again")
 
 
 def damaged(op: str, uri: str, want: int, got: int) -> DamagedError:

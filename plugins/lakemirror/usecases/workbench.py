@@ -128,6 +128,7 @@ class Workbench:
             concurrency=max(1, knobs.max_concurrency // processes),
             memory_bytes=knobs.copy_memory_bytes,
             part_bytes=knobs.copy_part_bytes,
+            whole_bytes=knobs.copy_whole_bytes,
             attempts=knobs.copy_attempts,
             retry_budget=knobs.copy_retry_budget,
             object_deadline_s=float(knobs.object_deadline_seconds),

@@ -32,6 +32,7 @@ DEFAULTS = {
     "ledger_flush_files": 64,
     "copy_split_bytes": 512 * 1024**2,
     "copy_part_bytes": 16 * 1024**2,
+    "copy_whole_bytes": 64 * 1024**2,
     "copy_memory_bytes": 256_000_000,
     "copy_attempts": 8,
     "copy_retry_budget": 1000,
@@ -126,6 +127,7 @@ TAKE_EFFECT_NOW = {
     *("bin_files", "bin_bytes", "ledger_flush_files", "p", "k_min", "k_max", "enable_L0_quick_publish", "mode"),
     *("on_source_rollback", "on_source_recreated", "priority", "history_versions", "history_age", "history_bytes"),
     *("peak_requests_per_s", "copy_split_bytes", "copy_part_bytes", "copy_memory_bytes", "copy_attempts"),
+    "copy_whole_bytes",
     *("copy_retry_budget", "object_deadline_seconds", "copy_deadline_seconds", "max_replans"),
     "source_pin_seconds",
     *("fence", "lease_seconds", "clock_skew_seconds", "group"),
@@ -140,7 +142,7 @@ def test_defaults() -> None:
 def test_names_are_those_of_the_models() -> None:
     flat = {(name,) for name in DEFAULTS if name != "gc"}
     assert set(knob_names()) == flat | {("gc", name) for name in GcKnobs.model_fields}
-    assert len(list(knob_names())) == 59
+    assert len(list(knob_names())) == 60
 
 
 @pytest.mark.parametrize("model", [Knobs, GcKnobs, CacheConfig])

@@ -72,7 +72,7 @@ class Buckets:
         wires = FaultyWire(memory_wire(self.memory), source), FaultyWire(memory_wire(self.memory), mirror)
         made = Copier(
             *wires,
-            CopySettings(**{"part_bytes": 10, "memory_bytes": 80, "concurrency": 4, **bounds}),
+            CopySettings(**{"part_bytes": 10, "whole_bytes": 10, "memory_bytes": 80, "concurrency": 4, **bounds}),
             pace or OwnPace(Rates(), self.time.clock, self.time.sleep),
             random=lambda: 0.5,
             clock=self.time.clock,

@@ -29,12 +29,13 @@ class TrickyWire(LocalWire):
         super().__init__(whole._store, whole._shelf, in_threads=False)
         self.before: Callable[[str], Exception | None] = lambda uri: None
         self.after: Callable[[str], Exception | None] = lambda uri: None
+        self.checks_md5 = True
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
         if (err := self.before(uri)) is not None:
             raise err
         try:
-            stored = await super().create(uri, data, crc32c)
+            stored = await super().create(uri, data, crc32c, md5=md5 if self.checks_md5 else None)
         finally:
             await asyncio.sleep(0)
         if (err := self.after(uri)) is not None:
@@ -47,6 +48,7 @@ class MemoryDialect:
     """As much of a dialect as creates need."""
 
     tricky: TrickyWire = field(default_factory=TrickyWire)
+    has_md5: bool = True
     has_tags: bool = False
 
     @property
@@ -84,6 +86,26 @@ def asked(question: Callable[[Probe], Awaitable[bool]], dialect: MemoryDialect) 
 
 def checks(probe: Probe) -> Awaitable[bool]:
     return probe._checks_crc32c()
+
+
+def hashes(probe: Probe) -> Awaitable[bool]:
+    return probe._checks_md5()
+
+
+def test_another_md5_that_is_refused_shows_that_it_is_checked() -> None:
+    assert asked(hashes, MemoryDialect())
+
+
+def test_a_store_that_takes_any_md5_does_not_check_it() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.checks_md5 = False
+    assert not asked(hashes, dialect)
+
+
+def test_a_store_that_wants_one_sum_only_is_sent_no_md5() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.before = lambda uri: REFUSED
+    assert not asked(hashes, dialect)
 
 
 def creates(probe: Probe) -> Awaitable[bool]:

@@ -89,8 +89,16 @@ class CopyKnobs(Section, defer_build=True):
     )
     copy_part_bytes: Bytes = knob(
         16 * 1024**2,
-        "A larger file is read and sent in parts of this size, several at once. Stores want at least 5 MiB and at most "
-        "10,000 parts: where this does not fit, parts are larger.",
+        "A file that does not go whole is read and sent in parts of this size, several at once. Stores want at least 5 "
+        "MiB and at most 10,000 parts: where this does not fit, parts are larger.",
+        requirement="M3",
+        unit="bytes",
+        ge=1,
+    )
+    copy_whole_bytes: Bytes = knob(
+        64 * 1024**2,
+        "A file up to this size goes whole, by one read and one write, if three of its size fit into "
+        "`copy_memory_bytes`. One that is not larger than `copy_part_bytes` always does.",
         requirement="M3",
         unit="bytes",
         ge=1,

@@ -28,7 +28,17 @@ from lakemirror.storage.checksum import as_base64, from_base64
 from lakemirror.storage.clients import timeouts
 from lakemirror.storage.keys import Address, check_key, check_prefix
 from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectNotFound, check_range
-from lakemirror.storage.wire import Part, Stored, Upload, WireCapabilities, check_arrived, check_parts, check_slice
+from lakemirror.storage.wire import (
+    Part,
+    Stored,
+    Upload,
+    WholeRead,
+    WireCapabilities,
+    check_arrived,
+    check_md5,
+    check_parts,
+    check_slice,
+)
 from lakemirror.storage.wires.gcs_token import Tokens
 from lakemirror.storage.wires.http import (
     Answer,
@@ -96,7 +106,11 @@ class GcsWire:
             check_read(uri, data, _crc32c_in(answer.headers))
         return data
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        return WholeRead(await self.read(uri, 0, size_bytes, size_bytes=size_bytes))
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
+        check_md5(uri, data, md5)
         address = check_key(uri, "create")
         self._can.check("create", address)
         if not self._can.conditional_create:

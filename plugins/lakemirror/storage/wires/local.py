@@ -21,7 +21,9 @@ from lakemirror.storage.wire import (
     Part,
     Stored,
     Upload,
+    WholeRead,
     WireCapabilities,
+    check_md5,
     check_parts,
     check_size,
     check_slice,
@@ -64,7 +66,11 @@ class LocalWire:
         check_size(uri, size_bytes, blob.info.size_bytes)
         return blob.data
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        return WholeRead(await self.read(uri, 0, size_bytes, size_bytes=size_bytes))
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
+        check_md5(uri, data, md5)
         if (got := crc32c_of(data)) != crc32c:
             raise damaged("create", uri, crc32c, got)
         return await self._run(partial(self._put, uri, data))

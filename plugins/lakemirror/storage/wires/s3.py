@@ -31,6 +31,7 @@ from lakemirror.storage.wire import (
     Part,
     Stored,
     Upload,
+    WholeRead,
     WireCapabilities,
     check_arrived,
     check_parts,
@@ -77,6 +78,7 @@ class S3Wire:
             max_parts=10_000,
             max_create_bytes=_MAX_PUT_BYTES,
             copies_within=self._can_copy and self._can.copies_across_buckets,
+            checks_md5=self._can.checks_md5,
             spoiled=self._can.spoiled,
         )
 
@@ -109,11 +111,20 @@ class S3Wire:
         check_answer(request, answer, start, length, size_bytes)
         return body_of(request, answer, length)
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        if size_bytes == 0:
+            return WholeRead(await self.read(uri, 0, 0, size_bytes=0))
+        read = partial(self._read_whole, uri, size_bytes, None)
+        part_bytes = partial(self._part_bytes, check_key(uri, "read"), size_bytes)
+        return await self._whole_reads.leaving(uri, read, part_bytes, has_tls=self._places.has_tls)
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
         address = self._target(uri, "create")
         if not self._can.conditional_create:
             await self._look_first("create", address)
         headers = self._sums(data, crc32c) | _NEW
+        if md5 is not None:
+            headers["content-md5"] = base64.b64encode(md5).decode()
         answer = await self.ask("create", address, "PUT", headers, body=data)
         got = from_base64(answer.headers.get(CRC32C, ""))
         check_arrived("create", uri, crc32c, got)

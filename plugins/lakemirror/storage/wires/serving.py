@@ -9,7 +9,7 @@ from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.clients import MemoryBuckets, storage_properties
 from lakemirror.storage.keys import Kind, check_key, check_prefix
 from lakemirror.storage.port import ObjectInfo
-from lakemirror.storage.wire import Part, Stored, Upload, Wire, WireCapabilities
+from lakemirror.storage.wire import Part, Stored, Upload, WholeRead, Wire, WireCapabilities
 
 
 class SchemeWire:
@@ -40,8 +40,11 @@ class SchemeWire:
     ) -> bytes:
         return await self._of(uri, "read").read(uri, start, length, e_tag=e_tag, size_bytes=size_bytes)
 
-    async def create(self, uri: str, data: bytes, crc32c: int) -> Stored:
-        return await self._of(uri, "create").create(uri, data, crc32c)
+    async def read_whole(self, uri: str, size_bytes: int) -> WholeRead:
+        return await self._of(uri, "read").read_whole(uri, size_bytes)
+
+    async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
+        return await self._of(uri, "create").create(uri, data, crc32c, md5=md5)
 
     async def begin(self, uri: str) -> str:
         return await self._of(uri, "begin").begin(uri)

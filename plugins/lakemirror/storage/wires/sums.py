@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from lakemirror.errors import TransientError
 from lakemirror.storage.checksum import crc32c_of, from_base64
 from lakemirror.storage.md5_tags import Md5Tag, fits
+from lakemirror.storage.wire import WholeRead
 
 T = TypeVar("T")
 ASK: Final = {"x-amz-checksum-mode": "ENABLED"}
@@ -53,15 +54,30 @@ class WholeReads:
 
     async def __call__(self, uri: str, read: Read, part_bytes: PartBytes, *, has_tls: bool) -> bytes:
         """What `read` reads, by one call of it if all is well; `part_bytes` asks where the parts of a tag meet."""
+        found = await self.leaving(uri, read, part_bytes, has_tls=has_tls)
+        if found.left is None or await self._matches(found.data, found.left):
+            return found.data
+        first = crc32c_of(found.data)
+        del found  # two of them would be more memory than the caller has set aside
+        return await self._read_again(uri, read, part_bytes, first)
+
+    async def leaving(self, uri: str, read: Read, part_bytes: PartBytes, *, has_tls: bool) -> WholeRead:
+        """The same, but an ETag that would be the MD5 of the bytes as they are is left to the caller."""
         data, headers = await read()
         if (kept := _kept_sum(headers)) is not None:
             await _check_sum(uri, data, *kept)
-            return data
+            return WholeRead(data)
         want = None if has_tls or not self.trusts_tags else await tag_in(headers, part_bytes)
+        if want is not None and want.parts == 0:
+            return WholeRead(data, want, self._note_match)
         if want is None or await self._matches(data, want):
-            return data
+            return WholeRead(data)
         first = crc32c_of(data)
         del data  # two of them would be more memory than the caller has set aside
+        return WholeRead(await self._read_again(uri, read, part_bytes, first))
+
+    async def _read_again(self, uri: str, read: Read, part_bytes: PartBytes, first: int) -> bytes:
+        """The second reading decides: `first` is the CRC32C of the first."""
         again, headers = await read()
         want = await tag_in(headers, part_bytes)
         if want is not None and await self._matches(again, want):
@@ -75,6 +91,9 @@ class WholeReads:
         is_equal = await _beside(partial(fits, want), data)
         self._matching += is_equal
         return is_equal
+
+    def _note_match(self) -> None:
+        self._matching += 1
 
 
 def full_sum(headers: Mapping[str, str], name: str) -> int | None:

@@ -64,6 +64,30 @@ def run(double: S3Double, work: Callable[[Wire], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
+def test_an_md5_may_be_left_to_the_caller(double: S3Double) -> None:
+    """Until more ETags were odd than right: what the caller found right counts, too."""
+    double.bodies["x"] = [WRONG]
+
+    async def read(wire: Wire) -> None:
+        left = await wire.read_whole(URI, len(DATA))
+        assert (left.data, left.left) == (WRONG, Md5Tag.of(md5_of(DATA)))
+        left.matched()
+        double.said["etag"] = NOT_MD5
+        assert await whole(wire) == DATA
+        assert (await wire.read_whole(URI, len(DATA))).left == Md5Tag.of(NOT_MD5)
+        assert await whole(wire) == DATA
+        assert (await wire.read_whole(URI, len(DATA))).left is None
+
+    run(double, read)
+
+
+@pytest.mark.parametrize("said", [{"x_amz_checksum_crc32c": SUMS["crc32c"]}, {"etag": ONE_PART}])
+def test_every_other_sum_is_compared_at_once(double: S3Double, said: dict[str, str]) -> None:
+    double.said = said
+    read = run(double, lambda wire: wire.read_whole(URI, len(DATA)))
+    assert (read.data, read.left) == (DATA, None)
+
+
 def whole(wire: Wire, e_tag: str | None = None) -> Awaitable[bytes]:
     return wire.read(URI, 0, len(DATA), size_bytes=len(DATA), e_tag=e_tag)
 

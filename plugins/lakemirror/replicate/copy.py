@@ -149,10 +149,11 @@ class CopySegments:
         work.bytes += await split.copy_range(chosen, lambda size: self._tell(made, 0, size), looks_first=self.resumes)
 
     async def _finish(self, made: Opened, work: _Work, item: CopyItem) -> None:
-        copied = await self._split(made.copier, work, item).finish()
+        copied, sent = await self._split(made.copier, work, item).finish()
         work.files += not copied.adopted
+        work.bytes += sent
         work.skipped += copied.adopted
-        self._tell(made, 1, 0)
+        self._tell(made, 1, sent)
         await work.ledger.add(row_of(copied, work.kinds[item.target]))
 
     def _split(self, copier: Copier, work: _Work, item: CopyItem) -> SplitFile:

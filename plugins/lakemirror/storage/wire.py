@@ -54,6 +54,8 @@ class Part:
     tag: str
     crc32: int | None = None
     """Of its bytes as they were read, where the source's store names that of the whole."""
+    md5s: bytes = b""
+    """Of the source's own parts that it holds, one after the other, where the source's store names the MD5 of those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ class CopyKnobs(Section, defer_build=True):
     )
     max_replans: Count = knob(
         3,
-        "How often one run plans anew at the source's head because a planned file is gone there.",
+        "How often one run plans anew at the source's head because a planned file is gone there. In the Spark lane, "
+        "how often each of its three jobs does.",
         requirement="T31",
         ge=0,
         le=100,

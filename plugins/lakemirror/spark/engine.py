@@ -242,14 +242,17 @@ def _raise_weightiest(failures: list[LakemirrorError]) -> None:
 def _describe(err: LakemirrorError) -> str:
     """By the nearest class that `errors` has: a store's own kinds of error are families of these."""
     known = next(kind.__name__ for kind in type(err).__mro__ if getattr(errors, kind.__name__, None) is kind)
-    return json.dumps([known, *err.args])
+    return json.dumps([known, err.args, err.notes])
 
 
 def _revive(text: str) -> LakemirrorError:
-    name, *args = json.loads(text)
+    name, args, notes = json.loads(text)
     known = getattr(errors, name, None)
     family = known if isinstance(known, type) and issubclass(known, LakemirrorError) else errors.PermanentError
-    return family(*args)
+    revived = family(*args)
+    for note in notes:
+        revived.add_note(note)
+    return revived
 
 
 def _to_bytes(table: pa.Table) -> bytes:

@@ -46,9 +46,7 @@ def mirror(run: MirrorRun, found: Change, engine: Engine | None, *, full_verify:
                 found = anew
 
 
-def plan(
-    run: StagedRun, plan_uri: str, source_name: str, engine: Engine, replans: Replans | None = None
-) -> PlanResult:
+def plan(run: StagedRun, plan_uri: str, source_name: str, engine: Engine, replans: Replans | None = None) -> PlanResult:
     """The plan of this state of the source, or of its head where this one can no longer be read."""
     replans = replans or Replans(run)
     while True:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakemirror.errors import SourceVanishedError, TransientError
 from lakemirror.spark import engine as engines
 from lakemirror.spark.engine import SparkEngine
+from lakemirror.storage.port import ThrottledError
 
 
 def session_of(cores: int) -> MagicMock:
@@ -83,3 +84,10 @@ def test_a_task_knows_that_it_was_begun_before(attempt: int | None, want: bool) 
     is_repeated = pickle.loads(pickle.dumps(SparkEngine(session_of(1)).is_repeated))
     with patch.object(TaskContext, "get", return_value=context):
         assert is_repeated() is want
+
+
+def test_the_notes_of_an_error_travel_with_it() -> None:
+    err = ThrottledError("copy", "s3://b/g", "503", "run again")
+    err.add_note("gave up: this task has used up its copy_retry_budget")
+    there = engines._revive(engines._describe(err))
+    assert (type(there), str(there), there.notes) == (TransientError, str(err), err.notes)

@@ -21,6 +21,7 @@ from lakemirror.copying.copier import Copier
 from lakemirror.copying.crew import Job, run_loop, work_off
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import Opened, opened
+from lakemirror.copying.together import all_told
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, segments
@@ -94,15 +95,15 @@ class CopySegments:
             try:
                 async with asyncio.timeout(left_s):
                     failure = await work_off(self._jobs(made, rows, works), settings.concurrency)
-            except asyncio.CancelledError:
-                await _flushed(works)
+            except asyncio.CancelledError as err:
+                await _flushed(works, err)
                 raise
             except TimeoutError as err:
                 text = "the copy is not done when it should be (copy_deadline_seconds)"
                 failure = TransientError("copy", self.context.plan_uri, text, "run again: it goes on from here")
                 failure.__cause__ = err
             if failure is None or isinstance(failure, LakemirrorError):
-                await _flushed(works)
+                failure = await _flushed(works, failure)
             if failure is not None:
                 raise failure
             await made.pace.leave(is_done=True)
@@ -184,9 +185,15 @@ class CopySegments:
         return pa.RecordBatch.from_pylist(rows, COPIED)
 
 
-async def _flushed(works: list[_Work]) -> None:
+async def _flushed(works: list[_Work], failure: BaseException | None) -> BaseException | None:
+    """The failure to tell once all ledgers are written, or were tried to be."""
+    failures = [] if failure is None else [failure]
     for work in works:
-        await work.ledger.flush()
+        try:
+            await work.ledger.flush()
+        except LakemirrorError as err:
+            failures.append(err)
+    return all_told(failures) if failures else None
 
 
 def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:

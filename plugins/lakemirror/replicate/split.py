@@ -28,7 +28,7 @@ from lakemirror.copying.model import MAX_PARTS, CopiedItem, CopyItem
 from lakemirror.copying.proving import aligned
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.replicate import control
-from lakemirror.replicate.ledger import LedgerWriter, read_ledger
+from lakemirror.replicate.ledger import LedgerWriter, flushed, read_ledger
 from lakemirror.storage.md5_tags import Md5Tag
 from lakemirror.storage.port import ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 from lakemirror.storage.wire import Part, Stored
@@ -120,13 +120,12 @@ class SplitFile:
             tell(part.size_bytes)
             await ledger.add(_row(begun.upload, part))
 
-        try:
-            sent = await copier.send(item, begun.upload, begun.seen, todo, on_part)
-        except ObjectNotFound as err:
-            await self._forget(begun)
-            raise upload_gone(item) from err
-        finally:
-            await ledger.flush()
+        async with flushed(ledger):
+            try:
+                sent = await copier.send(item, begun.upload, begun.seen, todo, on_part)
+            except ObjectNotFound as err:
+                await self._forget(begun)
+                raise upload_gone(item) from err
         return sum(part.size_bytes for part in sent)
 
     async def finish(self) -> tuple[CopiedItem, int]:

@@ -29,6 +29,7 @@ from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 from lakemirror.storage.wire import Part, Stored
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
+from tests.unit.replicate.test_copy import Unwritable
 from tests.wires import Act, FaultyWire, WireFault, wire_over
 
 BODY = bytes(range(256)) * 4
@@ -139,6 +140,14 @@ def test_a_run_that_was_cut_goes_on_with_the_same_upload(bench: Bench) -> None:
     assert copied(bench, plan, copying=bench.copying(again, **BOUNDS))[0] == 1
     assert again.counts["get"] == 21 - sent
     assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+def test_parts_that_cannot_be_written_down_do_not_hide_why_a_range_failed(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    source = Breaking(bench.store, 20, ObjectNotFound("get", bench.source("large"), "there is none", "look"))
+    with pytest.raises(SourceVanishedError) as caught:
+        copied(bench, plan, copying=bench.copying(source, **BOUNDS), mirror=Unwritable(bench.store))
+    assert "503" in caught.value.notes[0]
 
 
 def test_parts_are_written_down_while_a_range_is_under_way(bench: Bench) -> None:
@@ -394,7 +403,8 @@ def test_a_run_that_was_cut_goes_on_with_parts_of_the_sources_size(bench: Bench)
     sent = sum(len(one.parts) for one in bench.memory.uploads.values())
     assert 0 < sent <= 6
     assert copied(bench, plan, copying=source())[0] == 1
-    assert (files(bench), wires[-1].count("read")) == ({"large": BODY}, 13 - sent)
+    assert files(bench) == {"large": BODY}
+    assert 13 - sent <= wires[-1].count("read") <= 13  # one that was sent may not have been written down
     assert all(start % 80 == 0 for wire in wires for start in wire.starts)
 
 

@@ -70,6 +70,7 @@ class GcsWire:
             max_parts=10_000,
             max_create_bytes=5 << 30,
             copies_within=self._can.conditional_copy and self._can.copies_across_buckets,
+            spoiled=self._can.spoiled,
         )
 
     async def head(self, uri: str) -> ObjectInfo:

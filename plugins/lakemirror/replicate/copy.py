@@ -49,6 +49,7 @@ COPIED = pa.schema(
         pa.field("ledger", pa.list_(pa.string())),  # all objects of its ledger, if one try did it
         pa.field("requests", pa.string()),  # by the stores of the context
         pa.field("wire_requests", pa.string()),  # by the copier's own wires
+        pa.field("begun", pa.int64()),  # uploads in parts
     ]
 )
 
@@ -167,7 +168,7 @@ class CopySegments:
             self.context.on_file(files, size_bytes)
 
     def _told(self, works: list[_Work], made: Opened) -> pa.RecordBatch:
-        counts = made.counts.take()
+        counts, begun = made.counts.take(), made.counts.begun
         rows = []
         for work in works:
             rows.append(
@@ -179,9 +180,10 @@ class CopySegments:
                     "ledger": None if self.resumes else work.ledger.written,
                     "requests": work.stores.requests,
                     "wire_requests": json.dumps(counts),
+                    "begun": begun,
                 }
             )
-            counts = {}
+            counts, begun = {}, 0
         return pa.RecordBatch.from_pylist(rows, COPIED)
 
 

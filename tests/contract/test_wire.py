@@ -306,7 +306,6 @@ class TestParts:
 
         wire_home.run(work)
 
-
     def test_what_was_put_together_and_never_named_is_found_and_dropped(self, wire_home: WireHome) -> None:
         """Only GCS names an upload in a step of its own; elsewhere such a name is like any other."""
         uri = wire_home.uri("a/large")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.copying.bins import Range
+from lakemirror.copying.bins import FILE_COST_BYTES, Range
 from lakemirror.copying.copier import Copier
 from lakemirror.copying.crew import Job, run_loop, work_off
 from lakemirror.copying.model import CopyItem
@@ -38,6 +38,7 @@ WORK = pa.schema(
         pa.field("first_part", pa.int64()),
         pa.field("parts", pa.int64()),
         pa.field("part_bytes", pa.int64()),
+        pa.field("weight", pa.int64()),  # of its bytes and requests, for whoever deals rows to tasks
     ]
 )
 COPIED = pa.schema(
@@ -214,10 +215,13 @@ def ranges_folder(ledger_uri: str, segment_uri: str) -> str:
 
 
 def work_of(row: Any, step: str, part_bytes: int, chosen: Range | None = None) -> Item:
+    """A row of work; finishing weighs what the file does: it may be that one task must copy it."""
+    size_bytes = row.bytes if chosen is None else min(row.bytes, chosen.parts * part_bytes)
     return {
         "uri": row.uri,
         "step": step,
         "first_part": None if chosen is None else chosen.first_part,
         "parts": None if chosen is None else chosen.parts,
         "part_bytes": part_bytes,
+        "weight": size_bytes + row.files * FILE_COST_BYTES,
     }

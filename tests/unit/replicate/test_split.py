@@ -14,7 +14,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from lakemirror.copying.bins import Range
+from lakemirror.copying.bins import FILE_COST_BYTES, Range
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import CopyPorts, opened
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
@@ -82,6 +82,9 @@ def test_files_above_the_bound_are_segments_of_their_own(bench: Bench) -> None:
     ranges = [("range", 1, 6), ("range", 7, 5), ("range", 12, 5), ("range", 17, 5)]
     assert sorted(steps, key=str) == sorted([*ranges, ("range", 1, 4), ("range", 5, 3), ("files", None, None)], key=str)
     assert finishing["step"].to_pylist() == ["finish", "finish"]
+    weights = sorted(weight - FILE_COST_BYTES for weight in work["weight"].to_pylist())
+    assert weights == [150, 200, 250, 250, 250, 300, 301 + FILE_COST_BYTES]
+    assert sorted(weight - FILE_COST_BYTES for weight in finishing["weight"].to_pylist()) == [301, 1024]
 
 
 def test_ranges_meet_in_one_object_with_the_sum_of_the_whole(bench: Bench) -> None:

@@ -136,6 +136,9 @@ class FaultyWire:
     def uploads(self, prefix_uri: str) -> AsyncIterator[Upload]:
         return self._inner.uploads(prefix_uri)
 
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        return self._inner.unnamed(prefix_uri)
+
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         return await self._met(
             "copy_within", target_uri, lambda: self._inner.copy_within(source_uri, target_uri, e_tag=e_tag)

@@ -9,11 +9,13 @@ end a line of a log, or hide something in it, are shown escaped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 MAX_NAME = 4500  # of operation and subject: the longest key that a store holds, and room for its bucket
 MAX_MESSAGE = 3000
 MAX_HINT = 1000
+MAX_NOTES = 20
 
 
 def shown(text: str, limit: int = MAX_MESSAGE, *, lines: bool = False) -> str:
@@ -43,18 +45,35 @@ class LakemirrorError(Exception):
         self.message = message
         self.hint = hint
 
+    def add_note(self, note: str) -> None:
+        """What else there is to know; it is told with the error everywhere. Only so many are kept."""
+        if len(self.notes) < MAX_NOTES:
+            super().add_note(shown(note))
+
+    @property
+    def notes(self) -> list[str]:
+        return list(getattr(self, "__notes__", ()))
+
     def __str__(self) -> str:
-        text = f"{self.op} {self.subject}: {self.message}"
-        return f"{text}; {self.hint}" if self.hint else text
+        return told(self.op, self.subject, self.message, self.hint, self.notes)
 
     def as_json(self) -> dict[str, Any]:
+        """`notes` only if there are any."""
         return {
             "kind": self.kind,
             "op": self.op,
             "subject": self.subject,
             "message": self.message,
             "hint": self.hint,
+            **({"notes": self.notes} if self.notes else {}),
         }
+
+
+def told(op: str, subject: str, message: str, hint: str, notes: Sequence[str] = ()) -> str:
+    """An error in one line, wherever it comes from."""
+    text = f"{op} {subject}: {message}"
+    text = f"{text}; {hint}" if hint else text
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 class TransientError(LakemirrorError):

@@ -333,10 +333,27 @@ class TestParts:
             upload, parts = await upload_in(wire, uri, [b"data"])
             await wire.finish(uri, upload, parts, crc32c_of(b"data"))
             assert await _uploads(wire, wire_home.root) == []
+            assert [one async for one in wire.unnamed(wire_home.root)] == []
             await wire.abort(uri, upload)
             assert await wire.read(uri, 0, 4) == b"data"
 
         wire_home.run(work)
+
+    def test_what_was_put_together_and_never_named_is_found_and_dropped(self, wire_home: WireHome) -> None:
+        """Only GCS names an upload in a step of its own; elsewhere such a name is like any other."""
+        uri = wire_home.uri("a/large")
+        beside = f"{uri}._upload-0123456789abcdef"
+
+        async def work(wire: Wire) -> None:
+            await create(wire, beside, b"data")
+            found = [one async for one in wire.unnamed(wire_home.root)]
+            assert [one.uri for one in found] == ([uri] if uri.startswith("gs:") else [])
+            for one in found:
+                await wire.abort(one.uri, one.upload)
+            assert [one async for one in wire.unnamed(wire_home.root)] == []
+
+        wire_home.run(work)
+        assert wire_home.listed() == ([] if uri.startswith("gs:") else ["a/large._upload-0123456789abcdef"])
 
 
 class TestCopying:

@@ -6,7 +6,17 @@ import pickle
 
 import pytest
 
-from lakemirror.errors import MAX_HINT, MAX_MESSAGE, MAX_NAME, PermanentError, UsageError, shown
+from lakemirror.errors import (
+    MAX_HINT,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_NOTES,
+    PermanentError,
+    TransientError,
+    UsageError,
+    shown,
+)
+from lakemirror.storage.port import ThrottledError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +51,30 @@ def test_an_error_pickles_as_it_is(text: str) -> None:
 def test_the_problems_of_a_configuration_have_a_line_each() -> None:
     assert UsageError("load", "a\nb", "2 problems\n one\n two\x1b").message == "2 problems\n one\n two\\x1b"
     assert UsageError("load", "a\nb", "").subject == r"a\nb"
+
+
+def noted() -> TransientError:
+    err = ThrottledError("copy", "s3://b/f", "503", "run again", 2.0)
+    err.add_note("gave up after 3 tries")
+    err.add_note("an upload could not be\naborted")
+    return err
+
+
+def test_notes_are_told_with_the_error() -> None:
+    notes = ["gave up after 3 tries", r"an upload could not be\naborted"]
+    assert str(noted()) == rf"copy s3://b/f: 503; run again ({'; '.join(notes)})"
+    assert noted().as_json()["notes"] == notes
+    assert "notes" not in PermanentError("copy", "s3://b/f", "no").as_json()
+
+
+def test_notes_survive_a_pickle() -> None:
+    there = pickle.loads(pickle.dumps(noted()))
+    assert (str(there), there.notes, there.retry_after_s) == (str(noted()), noted().notes, 2.0)
+
+
+def test_notes_are_bounded() -> None:
+    err = noted()
+    for _ in range(100):
+        err.add_note("x" * 10**6)
+    assert len(err.notes) == MAX_NOTES
+    assert max(map(len, err.notes)) == MAX_MESSAGE

@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from lakemirror.errors import LakemirrorError, LostRaceError, SourceVanishedError
+from lakemirror.errors import LakemirrorError, LostRaceError, SourceVanishedError, told
 
 
 @contextmanager
@@ -38,9 +38,7 @@ def airflow_errors(*, is_plan_fixed: bool = False) -> Iterator[None]:
 
 def exception_from_result(error: Mapping[str, Any]) -> AirflowException:
     """The same decision for a Spark job, from the error in its result JSON; its plan is always an earlier task's."""
-    text = f"{error['op']} {error['subject']}: {error['message']}"
-    if error["hint"]:
-        text = f"{text}; {error['hint']}"
+    text = told(error["op"], error["subject"], error["message"], error["hint"], error.get("notes", ()))
     return _exception(error["kind"], text, needs_new_plan=bool(error.get("needs_new_plan")))
 
 

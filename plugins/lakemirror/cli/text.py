@@ -46,10 +46,11 @@ def write_answer(answer: Answer, stdout: TextIO, stderr: TextIO) -> None:
 
 
 def write_error(error: LakemirrorError, table: str | None, stderr: TextIO) -> None:
-    """What failed, on what, why, what to do next."""
+    """What failed, on what, why, what else there is to know, what to do next."""
     again = " (running it again may succeed)" if error.kind == "transient" else ""
     stderr.write(f"{table or 'lakemirror'}: {error.op} failed{again}\n")
-    for label, text in (("on", error.subject), ("why", error.message), ("next", error.hint)):
+    also = [("also", note) for note in error.notes]
+    for label, text in (("on", error.subject), ("why", error.message), *also, ("next", error.hint)):
         if text:
             stderr.write(f"  {label:<6}" + text.replace("\n", "\n" + " " * 8) + "\n")
 

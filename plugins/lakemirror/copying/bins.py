@@ -57,6 +57,17 @@ def pack(sizes: Sequence[int], max_files: int, max_bytes: int) -> list[list[int]
     return [*alone, *(chosen for chosen in bins if chosen)]
 
 
+def deal(weights: Sequence[int], tasks: int) -> list[list[int]]:
+    """The positions of `weights`, dealt to so many tasks: the heaviest first, each to the one that has least."""
+    dealt: list[list[int]] = [[] for _ in range(tasks)]
+    lightest = [(0, number) for number in range(tasks)]
+    for position in sorted(range(len(weights)), key=lambda at: -weights[at]):
+        weight, number = lightest[0]
+        dealt[number].append(position)
+        heapq.heapreplace(lightest, (weight + max(1, weights[position]), number))
+    return dealt
+
+
 def part_bytes_for(size_bytes: int, wanted_bytes: int, most_bytes: int, uri: str, max_parts: int = MAX_PARTS) -> int:
     """The size of the parts of a file: as wanted, or larger where there would be too many of them."""
     part_bytes = max(wanted_bytes, -(-size_bytes // max_parts))

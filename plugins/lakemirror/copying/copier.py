@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from lakemirror.copying import bins
@@ -22,7 +21,7 @@ from lakemirror.copying.gate import Gate
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
 from lakemirror.copying.pace import Pace
-from lakemirror.copying.proving import InOrder, Proof, crc32_of
+from lakemirror.copying.proving import InOrder, Proof, summed
 from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
 from lakemirror.copying.together import all_within
 from lakemirror.errors import LakemirrorError, TransientError, VerificationError
@@ -143,9 +142,9 @@ class Copier:
                 reads += 1
 
     async def _in_parts_once(self, item: CopyItem) -> CopiedItem:
-        seen = await self.source.look(item, self.patience(item))
+        seen = self._proof.trusted(await self.source.look(item, self.patience(item)))
         plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
-        in_order = self._proof.in_order(seen)
+        in_order = None if seen.md5 is None else InOrder(seen.md5)
         upload = await self.begin(item)
         try:
             parts = await self.send(item, upload, seen, plans, in_order=in_order)
@@ -188,10 +187,7 @@ class Copier:
         part = await self.mirror.retrying(
             lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
         )
-        if in_order is not None:
-            await in_order.add(plan.number, data)
-        crc32 = await crc32_of(data, seen)
-        return part if crc32 is None else replace(part, crc32=crc32)
+        return await summed(part, data, seen, in_order)
 
     async def finish(
         self, item: CopyItem, upload: str, parts: Sequence[Part], seen: Stored, in_order: InOrder | None = None

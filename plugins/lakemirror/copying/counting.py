@@ -16,12 +16,13 @@ T = TypeVar("T")
 class CountingWire:
     """Counts requests whether they succeed or not. Whatever writes is a put; an abort is a delete.
 
-    A wire over HTTP tells of each of its requests; a call to any other is one.
+    A wire over HTTP tells of each of its requests; a call to any other is one. `begun` are tries to begin an upload.
     """
 
     def __init__(self, inner: Wire) -> None:
         self._inner = inner
         self.counts = dict.fromkeys(VERBS, 0)
+        self.begun = 0
 
     def capabilities(self, uri: str) -> WireCapabilities:
         return self._inner.capabilities(uri)
@@ -44,6 +45,7 @@ class CountingWire:
         return await self._counted("put", self._inner.create(uri, data, crc32c, md5=md5))
 
     async def begin(self, uri: str) -> str:
+        self.begun += 1
         return await self._counted("put", self._inner.begin(uri))
 
     async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
@@ -58,6 +60,10 @@ class CountingWire:
     def uploads(self, prefix_uri: str) -> AsyncIterator[Upload]:
         self.counts["list"] += 1
         return self._inner.uploads(prefix_uri)
+
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        self.counts["list"] += 1
+        return self._inner.unnamed(prefix_uri)
 
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         return await self._counted("copy", self._inner.copy_within(source_uri, target_uri, e_tag=e_tag))

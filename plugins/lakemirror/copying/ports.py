@@ -40,6 +40,11 @@ class Counts:
     def __init__(self, source: CountingWire, mirror: CountingWire) -> None:
         self._source, self._mirror = source, mirror
 
+    @property
+    def begun(self) -> int:
+        """Uploads in parts that were begun, or may have been."""
+        return self._mirror.begun
+
     def take(self) -> dict[str, dict[str, int]]:
         """Those that were not taken before."""
         taken = {"source": dict(self._source.counts), "mirror": dict(self._mirror.counts)}

@@ -2,7 +2,8 @@
 
 - CRC32C and CRC-32 of a whole are combined from those of its parts, whoever read them.
 - An ETag that looks like an MD5 needs the bytes in their order: parts that are read side by side are hashed one after
-  the other, each before its place in memory is given back.
+  the other, each before its place in memory is given back. One task must read them all.
+- An ETag of parts (`…-3`) needs the MD5 of each: where ours are made of whole ones, whoever reads one hashes those.
 - Such an ETag may be something else. Other bytes are read a second time; the same twice are what the store has. Once
   more ETags were odd than right, they are compared no longer.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakemirror.copying.ends import misread
 from lakemirror.copying.model import CopyItem
 from lakemirror.storage.checksum import CRC32, combined
-from lakemirror.storage.md5_tags import Md5Sum, Md5Tag
+from lakemirror.storage.md5_tags import Md5Sum, Md5Tag, md5s_of
 from lakemirror.storage.wire import Part, Stored
 
 
@@ -47,9 +49,9 @@ class Proof:
         self._matching = self._odd = 0
         self._misread: dict[str, int] = {}
 
-    def in_order(self, seen: Stored) -> InOrder | None:
-        """For a file whose parts this task reads all by itself, from the first to the last."""
-        return InOrder(seen.md5) if seen.md5 is not None and self._odd <= self._matching else None
+    def trusted(self, seen: Stored) -> Stored:
+        """Without the MD5, where ETags are no longer compared."""
+        return seen if self._odd <= self._matching else replace(seen, md5=None)
 
     def check(
         self, item: CopyItem, crc32c: int, parts: Sequence[Part], seen: Stored, in_order: InOrder | None = None
@@ -63,10 +65,12 @@ class Proof:
             if got != seen.crc32:
                 raise misread(item, f"want crc32 {seen.crc32:08x}, got {got:08x}")
         elif in_order is not None:
-            self._check_tag(item, crc32c, seen, in_order)
+            self._check_tag(item, crc32c, seen, fits=in_order.fits)
+        elif (tag := self.trusted(seen).md5) is not None:
+            self._check_tag(item, crc32c, seen, fits=tag.fits_parts(b"".join(part.md5s for part in parts)))
 
-    def _check_tag(self, item: CopyItem, crc32c: int, seen: Stored, in_order: InOrder) -> None:
-        if in_order.fits:
+    def _check_tag(self, item: CopyItem, crc32c: int, seen: Stored, *, fits: bool) -> None:
+        if fits:
             self._matching += 1
         elif self._misread.get(item.source) == crc32c:
             self._odd += 1
@@ -75,8 +79,22 @@ class Proof:
             raise misread(item, f"it is not that of its ETag {seen.e_tag}")
 
 
-async def crc32_of(data: bytes, seen: Stored) -> int | None:
-    """The sum of a part that `Proof` needs besides its CRC32C."""
-    if seen.crc32 is None or seen.crc32c is not None:
+async def summed(part: Part, data: bytes, seen: Stored, in_order: InOrder | None) -> Part:
+    """The part with the sum that `Proof` needs besides its CRC32C."""
+    if in_order is not None:
+        await in_order.add(part.number, data)
+    elif seen.crc32c is not None:
+        return part
+    elif seen.crc32 is not None:
+        return replace(part, crc32=await asyncio.to_thread(zlib.crc32, data))
+    elif seen.md5 is not None and seen.md5.part_bytes is not None:
+        return replace(part, md5s=await asyncio.to_thread(md5s_of, data, seen.md5.part_bytes))
+    return part
+
+
+def aligned(tag: Md5Tag, wanted_bytes: int, most_bytes: int) -> int | None:
+    """The size of parts, as wanted or larger, that are made of whole ones of the tag's; None: above `most_bytes`."""
+    if tag.part_bytes is None:
         return None
-    return await asyncio.to_thread(zlib.crc32, data)
+    part_bytes = -(-wanted_bytes // tag.part_bytes) * tag.part_bytes
+    return part_bytes if part_bytes <= max(wanted_bytes, most_bytes) else None

@@ -35,6 +35,15 @@ async def all_within(memory: ByteLimit, jobs: Iterable[tuple[int, Job[T]]]) -> l
     return [task.result() for task in begun]
 
 
+def all_told(errors: Sequence[BaseException]) -> BaseException:
+    """The weightiest, with the others as its notes."""
+    chosen = weightiest(errors)
+    for other in errors:
+        if other is not chosen:
+            chosen.add_note(f"also: {other}")
+    return chosen
+
+
 def weightiest(errors: Sequence[BaseException]) -> BaseException:
     """The one to tell: what is no error of ours, what must be looked at, what needs a new plan, what may pass."""
 

@@ -42,6 +42,11 @@ class TableLayout:
         return f"{self.root}/_control/current.json"
 
     @property
+    def copy_deadline(self) -> str:
+        """Says by when the copying of a run must be done."""
+        return f"{self.root}/_control/copying.json"
+
+    @property
     def lease(self) -> str:
         """Of runs that publish."""
         return f"{self.root}/_control/lease.json"

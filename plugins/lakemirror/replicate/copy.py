@@ -16,11 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.copying.bins import Range
+from lakemirror.copying.bins import FILE_COST_BYTES, Range
 from lakemirror.copying.copier import Copier
 from lakemirror.copying.crew import Job, run_loop, work_off
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import Opened, opened
+from lakemirror.copying.together import all_told
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, segments
@@ -37,6 +38,7 @@ WORK = pa.schema(
         pa.field("first_part", pa.int64()),
         pa.field("parts", pa.int64()),
         pa.field("part_bytes", pa.int64()),
+        pa.field("weight", pa.int64()),  # of its bytes and requests, for whoever deals rows to tasks
     ]
 )
 COPIED = pa.schema(
@@ -48,6 +50,7 @@ COPIED = pa.schema(
         pa.field("ledger", pa.list_(pa.string())),  # all objects of its ledger, if one try did it
         pa.field("requests", pa.string()),  # by the stores of the context
         pa.field("wire_requests", pa.string()),  # by the copier's own wires
+        pa.field("begun", pa.int64()),  # uploads in parts
     ]
 )
 
@@ -94,15 +97,15 @@ class CopySegments:
             try:
                 async with asyncio.timeout(left_s):
                     failure = await work_off(self._jobs(made, rows, works), settings.concurrency)
-            except asyncio.CancelledError:
-                await _flushed(works)
+            except asyncio.CancelledError as err:
+                await _flushed(works, err)
                 raise
             except TimeoutError as err:
                 text = "the copy is not done when it should be (copy_deadline_seconds)"
                 failure = TransientError("copy", self.context.plan_uri, text, "run again: it goes on from here")
                 failure.__cause__ = err
             if failure is None or isinstance(failure, LakemirrorError):
-                await _flushed(works)
+                failure = await _flushed(works, failure)
             if failure is not None:
                 raise failure
             await made.pace.leave(is_done=True)
@@ -149,10 +152,11 @@ class CopySegments:
         work.bytes += await split.copy_range(chosen, lambda size: self._tell(made, 0, size), looks_first=self.resumes)
 
     async def _finish(self, made: Opened, work: _Work, item: CopyItem) -> None:
-        copied = await self._split(made.copier, work, item).finish()
+        copied, sent = await self._split(made.copier, work, item).finish()
         work.files += not copied.adopted
+        work.bytes += sent
         work.skipped += copied.adopted
-        self._tell(made, 1, 0)
+        self._tell(made, 1, sent)
         await work.ledger.add(row_of(copied, work.kinds[item.target]))
 
     def _split(self, copier: Copier, work: _Work, item: CopyItem) -> SplitFile:
@@ -165,7 +169,7 @@ class CopySegments:
             self.context.on_file(files, size_bytes)
 
     def _told(self, works: list[_Work], made: Opened) -> pa.RecordBatch:
-        counts = made.counts.take()
+        counts, begun = made.counts.take(), made.counts.begun
         rows = []
         for work in works:
             rows.append(
@@ -177,15 +181,22 @@ class CopySegments:
                     "ledger": None if self.resumes else work.ledger.written,
                     "requests": work.stores.requests,
                     "wire_requests": json.dumps(counts),
+                    "begun": begun,
                 }
             )
-            counts = {}
+            counts, begun = {}, 0
         return pa.RecordBatch.from_pylist(rows, COPIED)
 
 
-async def _flushed(works: list[_Work]) -> None:
+async def _flushed(works: list[_Work], failure: BaseException | None) -> BaseException | None:
+    """The failure to tell once all ledgers are written, or were tried to be."""
+    failures = [] if failure is None else [failure]
     for work in works:
-        await work.ledger.flush()
+        try:
+            await work.ledger.flush()
+        except LakemirrorError as err:
+            failures.append(err)
+    return all_told(failures) if failures else None
 
 
 def read_items(store: ObjectStore, uri: str, paths: PrefixMap) -> list[Item]:
@@ -204,10 +215,13 @@ def ranges_folder(ledger_uri: str, segment_uri: str) -> str:
 
 
 def work_of(row: Any, step: str, part_bytes: int, chosen: Range | None = None) -> Item:
+    """A row of work; finishing weighs what the file does: it may be that one task must copy it."""
+    size_bytes = row.bytes if chosen is None else min(row.bytes, chosen.parts * part_bytes)
     return {
         "uri": row.uri,
         "step": step,
         "first_part": None if chosen is None else chosen.first_part,
         "parts": None if chosen is None else chosen.parts,
         "part_bytes": part_bytes,
+        "weight": size_bytes + row.files * FILE_COST_BYTES,
     }

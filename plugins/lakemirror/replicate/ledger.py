@@ -7,14 +7,16 @@ or not at all. Whoever reads takes them all together, or those of one try that d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakemirror.copying.model import CopiedItem
-from lakemirror.errors import TransientError
+from lakemirror.copying.together import all_told
+from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.replicate import segments
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
@@ -91,6 +93,20 @@ class LedgerWriter:
                 self._rows += rows
                 raise
             self.written.append(uri)
+
+
+@asynccontextmanager
+async def flushed(ledger: LedgerWriter) -> AsyncIterator[None]:
+    """What was added meanwhile is written down, also if it ends by a failure: that is told, unless this is worse."""
+    try:
+        yield
+    except BaseException as err:
+        try:
+            await ledger.flush()
+        except LakemirrorError as late:
+            raise all_told([err, late]) from None
+        raise
+    await ledger.flush()
 
 
 def row_of(copied: CopiedItem, kind: str) -> Item:

@@ -55,18 +55,19 @@ def copy_objects(
     """Copy what the plan names and the ledger does not have yet.
 
     `started_uri` tells whether an earlier try at this version may have left files that no ledger tells of; then each
-    key is looked at before it is written, and `leftovers` are aborted. A first try writes without looking.
+    key is looked at before it is written, and `leftovers` are aborted. A first try writes without looking. Where files
+    went in parts, leftovers are aborted at the end as well: of tasks that were killed, or of twins that came too late.
     """
     planned = (*plan.of("copy"), *plan.of("split"))
     _check_keys(plan, context)
     resumes = bool(planned) and not _is_first(context.mirror, started_uri)
     told = FilesTold(progress, sum(part.files for part in planned), sum(part.bytes for part in planned))
     work, finishing = _work(plan, context)
-    sweeping = sum_requests([])
+    sweeping = [sum_requests([])]
     if resumes and leftovers is not None:
         folders = [ranges_folder(context.ledger_uri, segment.uri) for segment in plan.of("split")]
         kept = {upload_written_down(context.mirror, folder) for folder in folders}
-        sweeping = abort_leftovers(leftovers, kept, context)
+        sweeping.append(abort_leftovers(leftovers, kept, context, is_thorough=True))
     try:
         with _shared(context, engine, told, work.num_rows) as (shared, spread):
             stage = CopySegments(shared, resumes, engine.is_repeated)
@@ -75,7 +76,9 @@ def copy_objects(
         _abort_uploads(err, plan, context)
         raise
     done = pa.concat_tables(rows)
-    on_wires = sum_requests([requests_of(done, "wire_requests"), sweeping])
+    if leftovers is not None and any(done["begun"].to_pylist()):
+        sweeping.append(abort_leftovers(leftovers, (), context, is_thorough=False))
+    on_wires = sum_requests([requests_of(done, "wire_requests"), *sweeping])
     copied = Copied(
         sum(done["files"].to_pylist()),
         sum(done["bytes"].to_pylist()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror import errors
+from lakemirror.copying.bins import deal
 from lakemirror.copying.together import weightiest
 from lakemirror.errors import LakemirrorError
 from lakemirror.replicate.stage import Report, Stage
@@ -30,6 +31,7 @@ _ENVELOPE_DDL = "payload binary, error string"
 _ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
 _IS_ERROR = f"kind = '{_ERROR_KIND}'"
 _LENGTHS = ("length", "source_length")  # a column of this name says what each row weighs
+_WEIGHT = "weight"  # this one too, of rows that are each worth a task of their own if so many may work
 _TASK_BYTES = 1 << 24  # rows that weigh less share a task: to start one costs more than a small manifest
 _TASKS_PER_CORE = 4  # at least, so that all are busy to the end
 _PART_BYTES = 1 << 25  # of manifests: their entries are packed by one task, in its memory
@@ -111,9 +113,10 @@ class SparkEngine:
         return entries.dropDuplicates(["target"])
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
-        """One Spark task for each row, or for several light ones; the rows travel with them, as Arrow bytes."""
+        """One Spark task for each row, or for several, as heavy as others; rows travel with them, as Arrow bytes."""
         tasks = self._tasks(rows)
-        return self._session.range(0, rows.num_rows, 1, tasks).mapInArrow(_Sliced(stage, _to_bytes(rows)), ddl)
+        dealt = _Dealt(stage, _to_bytes(rows), deal(_weights(rows, (*_LENGTHS, _WEIGHT)) or [1] * rows.num_rows, tasks))
+        return self._session.range(0, tasks, 1, tasks).mapInArrow(dealt, ddl)
 
     def _tasks(self, rows: pa.Table) -> int:
         """No more than may work at once, if so many may only."""
@@ -155,19 +158,26 @@ _KNOWN = ("target", "known_size", "known_lower", "known_upper")
 
 def _weight(rows: pa.Table) -> int | None:
     """What the rows weigh together; None if they do not say."""
-    found = [name for name in _LENGTHS if name in rows.column_names]
-    return sum(rows[found[0]].to_pylist()) if found else None
+    found = _weights(rows, _LENGTHS)
+    return None if found is None else sum(found)
 
 
-class _Sliced:
-    """Turns a task's row numbers into the rows themselves, one at a time."""
+def _weights(rows: pa.Table, names: Sequence[str]) -> list[int] | None:
+    """What each row weighs, by the first of these columns that there is."""
+    found = next((name for name in names if name in rows.column_names), None)
+    return None if found is None else [weight or 0 for weight in rows[found].to_pylist()]
 
-    def __init__(self, stage: Stage, rows: bytes) -> None:
-        self._stage, self._rows = stage, rows
+
+class _Dealt:
+    """Turns the number of a task into the rows that were dealt to it, one at a time."""
+
+    def __init__(self, stage: Stage, rows: bytes, dealt: list[list[int]]) -> None:
+        self._stage, self._rows, self._dealt = stage, rows, dealt
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = _from_bytes(self._rows)
-        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        tasks = [task for batch in batches for task in batch.column(0).to_pylist()]
+        numbers = [number for task in tasks for number in self._dealt[task]]
         parts = (part for number in numbers for part in table.slice(number, 1).combine_chunks().to_batches())
         yield from self._stage(parts)
 
@@ -242,14 +252,17 @@ def _raise_weightiest(failures: list[LakemirrorError]) -> None:
 def _describe(err: LakemirrorError) -> str:
     """By the nearest class that `errors` has: a store's own kinds of error are families of these."""
     known = next(kind.__name__ for kind in type(err).__mro__ if getattr(errors, kind.__name__, None) is kind)
-    return json.dumps([known, *err.args])
+    return json.dumps([known, err.args, err.notes])
 
 
 def _revive(text: str) -> LakemirrorError:
-    name, *args = json.loads(text)
+    name, args, notes = json.loads(text)
     known = getattr(errors, name, None)
     family = known if isinstance(known, type) and issubclass(known, LakemirrorError) else errors.PermanentError
-    return family(*args)
+    revived = family(*args)
+    for note in notes:
+        revived.add_note(note)
+    return revived
 
 
 def _to_bytes(table: pa.Table) -> bytes:

@@ -30,6 +30,10 @@ class Md5Tag:
     def is_comparable(self) -> bool:
         return self.parts <= 1 or self.part_bytes is not None
 
+    def fits_parts(self, md5s: bytes) -> bool:
+        """Whether these are the MD5s of all its parts, one after the other."""
+        return len(md5s) == 16 * self.parts > 0 and _md5(md5s).digest() == self.md5
+
 
 class Md5Sum:
     """Of bytes that come piece by piece, in their order: are they those of the tag?"""
@@ -66,5 +70,11 @@ def fits(tag: Md5Tag, data: bytes) -> bool:
     return summed.fits
 
 
-def _md5(data: bytes = b"") -> hashlib._Hash:
+def md5s_of(data: bytes, part_bytes: int) -> bytes:
+    """The MD5s of a tag's parts, one after the other, that are all there is in these bytes."""
+    starts = range(0, len(data), part_bytes)
+    return b"".join(_md5(memoryview(data)[start : start + part_bytes]).digest() for start in starts)
+
+
+def _md5(data: bytes | memoryview = b"") -> hashlib._Hash:
     return hashlib.md5(data, usedforsecurity=False)

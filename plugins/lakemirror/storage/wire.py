@@ -71,6 +71,8 @@ class Part:
     tag: str
     crc32: int | None = None
     """Of its bytes as they were read, where the source's store names that of the whole."""
+    md5s: bytes = b""
+    """Of the source's own parts that it holds, one after the other, where the source's store names the MD5 of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,14 @@ class Wire(Protocol):
         """The unfinished uploads below `<prefix_uri>/`."""
         ...
 
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        """Uploads below `<prefix_uri>/` that were put together, but whose writer died before they got their name.
+
+        Only on stores where that is a step of its own; all objects are listed for it. `upload` is what the id of the
+        upload began with.
+        """
+        ...
+
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         """Copy on the store's side, create-only; with `e_tag`, ConditionFailed naming a source that has changed.
 
@@ -174,6 +184,13 @@ def open_wire(
     from lakemirror.storage.wires.serving import SchemeWire
 
     return SchemeWire(properties, memory, abilities)
+
+
+async def no_uploads() -> AsyncIterator[Upload]:
+    """What is `unnamed` in stores that name an object by finishing it."""
+    none: tuple[Upload, ...] = ()
+    for one in none:
+        yield one
 
 
 def check_parts(uri: str, parts: Sequence[Part], crc32c: int) -> int:

@@ -93,7 +93,7 @@ class StagedRun(MirrorRun):
         change, plan = self._load(plan_uri)
         with self.timed("copy"):
             started = self.layout.started(change.version)
-            self.bench.begin_copy()
+            self.bench.begin_copy(self.owner)
             context, narrow = self.bench.for_tasks(change, engine, copy_rows(plan))
             copied = copy_objects(plan, context, narrow, started, self.progress, self.leftovers)
         spent = self.seconds["copy"]

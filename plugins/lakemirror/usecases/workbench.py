@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.limit import BURST_S, RateLimitedStore, TokenBucket
 from lakemirror.storage.wrappers.once import ReadOnceStore
 from lakemirror.storage.wrappers.own_writes import OwnWritesStore
+from lakemirror.usecases.copy_deadline import shared_deadline
 from lakemirror.usecases.ports import Ports
 
 Clock = Callable[[], datetime]
@@ -38,6 +40,8 @@ class Workbench:
     ports: Ports
     knobs: Knobs
     now: Clock
+    epoch: Callable[[], float] = time.time
+    """Seconds of the epoch: the clock of the deadline, also where the tasks work."""
 
     def __post_init__(self) -> None:
         self.layout = self.ports.layout(self.table)
@@ -50,11 +54,19 @@ class Workbench:
         self._mirror_here = OwnWritesStore(self.mirror, self.layout.plan(""))
         self._copy_until: float | None = None
 
-    def begin_copy(self) -> None:
-        """The deadline of all copying of this run counts from the first time; a plan made anew keeps it."""
+    def begin_copy(self, run: str | None = None) -> None:
+        """The deadline of all copying of this run counts from the first time; a plan made anew keeps it.
+
+        With the name of a `run` other processes may have begun it, and keep to the same deadline.
+        """
         seconds = self.knobs.copy_deadline_seconds
-        if self._copy_until is None and seconds is not None:
-            self._copy_until = self.now().timestamp() + seconds
+        if self._copy_until is not None or seconds is None:
+            return
+        now = self.epoch()
+        if run is None:
+            self._copy_until = now + seconds
+        else:
+            self._copy_until = shared_deadline(self.mirror, self.layout.copy_deadline, run, now, seconds)
 
     @property
     def counts(self) -> Requests:
@@ -141,6 +153,7 @@ class Workbench:
             Rates(self._rate, knobs.requests_limit_per_s),
             processes,
             is_one_store=self.ports.is_one_store,
+            now=self.epoch,
         )
 
     @property

@@ -67,3 +67,10 @@ def test_the_error_in_a_result_file_decides_alike(kind: str, needs_new_plan: boo
     mapped = exception_from_result(error)
     assert isinstance(mapped, AirflowFailException) is not is_retried
     assert str(mapped).startswith("copy x: m")
+
+
+def test_the_notes_of_an_error_in_a_result_file_are_told() -> None:
+    err = TransientError("copy", "x", "m", "run again")
+    err.add_note("gave up after 3 new plans (max_replans)")
+    assert str(exception_from_result({**err.as_json(), "needs_new_plan": False})) == str(err)
+    assert str(err) == "copy x: m; run again (gave up after 3 new plans (max_replans))"

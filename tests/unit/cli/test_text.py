@@ -103,12 +103,14 @@ def test_what_the_catalog_can_do_is_told_once() -> None:
 
 def test_an_error_is_one_block_on_stderr() -> None:
     error = TransientError("copy object", "file:///lake/[red]a.parquet", "reset\nby peer", "run it again")
+    error.add_note("gave up after 8 tries")
     ran = run_cli("mirror sales.orders", FakeApp({("mirror", "sales.orders"): error}))
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.splitlines() == [
         "sales.orders: copy object failed (running it again may succeed)",
         "  on    file:///lake/[red]a.parquet",
         "  why   reset\\nby peer",  # what others wrote cannot begin a line of its own
+        "  also  gave up after 8 tries",
         "  next  run it again",
     ]
 

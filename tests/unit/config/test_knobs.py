@@ -37,7 +37,7 @@ DEFAULTS = {
     "copy_attempts": 8,
     "copy_retry_budget": 1000,
     "object_deadline_seconds": 1800,
-    "copy_deadline_seconds": None,
+    "copy_deadline_seconds": 86400,
     "max_replans": 3,
     "source_pin_seconds": None,
     "p": 0.02,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakemirror.copying.bins import FILE_COST_BYTES, pack, part_bytes_for, parts_of, ranges_of
+from lakemirror.copying.bins import FILE_COST_BYTES, deal, pack, part_bytes_for, parts_of, ranges_of
 from lakemirror.errors import PermanentError
 
 SIZES = st.lists(st.integers(0, 3 * 10**9), max_size=200)
@@ -66,3 +66,17 @@ def test_ranges_and_parts_cover_the_file_without_gaps(size: int, wanted: int, ra
 def test_parts_that_memory_cannot_hold_are_refused_by_name() -> None:
     with pytest.raises(PermanentError, match="raise copy_memory_bytes"):
         part_bytes_for(10**13, 1 << 24, 256 * 10**6, "s3://b/huge")
+
+
+@pytest.mark.parametrize(
+    ("weights", "tasks", "want"),
+    [
+        ([], 2, [[], []]),
+        ([1, 1, 1, 1, 1], 2, [[0, 2, 4], [1, 3]]),
+        ([0, 0, 0], 3, [[0], [1], [2]]),
+        ([1, 9, 2, 8], 2, [[1, 0], [3, 2]]),
+        ([10, 1, 1, 1], 2, [[0], [1, 2, 3]]),
+    ],
+)
+def test_rows_are_dealt_by_weight(weights: list[int], tasks: int, want: list[list[int]]) -> None:
+    assert deal(weights, tasks) == want

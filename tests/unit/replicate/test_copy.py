@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,9 @@ from lakemirror.replicate import segments
 from lakemirror.replicate.copy import WORK, CopySegments
 from lakemirror.replicate.ledger import ledger_folder, read_ledger
 from lakemirror.replicate.plan import ITEM
-from lakemirror.storage.port import ObjectStore, Overwrite
+from lakemirror.storage.port import CREATE, Condition, ObjectStore, Overwrite, Written
 from lakemirror.storage.wrappers.count import CountingStore
+from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.unit.replicate.conftest import Bench
 from tests.wires import Act, FaultyWire, WireFault
 
@@ -114,6 +116,34 @@ def test_after_the_deadline_nothing_is_read(bench: Bench) -> None:
     with pytest.raises(TransientError, match="copy_deadline_seconds"):
         list(CopySegments(bench.context(copying=copying), resumes=False)(iter([batch])))
     assert sum(source.counts.values()) == 0
+
+
+class Unwritable(ForwardingStore):
+    """A mirror whose ledger cannot be written for a while."""
+
+    def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
+        if "/_ledger/" in uri and "/upload.json" not in uri:
+            raise TransientError("put", uri, "503", "run again")
+        return super().put(uri, body, condition)
+
+
+def test_a_ledger_that_cannot_be_written_does_not_hide_why_the_copy_failed(bench: Bench) -> None:
+    """A source file that is gone needs a new plan: as a mere fault of the line it would be tried again as it is."""
+    batch = planned(bench, ["a", "gone"])
+    bench.store.delete([bench.source("gone")])
+    context = bench.context(mirror=Unwritable(bench.store), ledger_flush_files=10)
+    with pytest.raises(SourceVanishedError) as caught:
+        list(CopySegments(context, resumes=False)(iter([batch])))
+    assert caught.value.subject == bench.source("gone")
+    assert [note.partition(" ")[0] for note in caught.value.notes] == ["also:"]
+    assert "503" in caught.value.notes[0]
+
+
+def test_a_ledger_that_cannot_be_written_is_a_failure_by_itself(bench: Bench) -> None:
+    batch = planned(bench, ["a", "b"])
+    context = bench.context(mirror=Unwritable(bench.store), ledger_flush_files=10)
+    with pytest.raises(TransientError, match="503"):
+        list(CopySegments(context, resumes=False)(iter([batch])))
 
 
 def test_a_permanent_failure_is_told_rather_than_a_transient_one(bench: Bench) -> None:

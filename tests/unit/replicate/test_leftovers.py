@@ -17,12 +17,12 @@ from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.replicate.transfer import Copied, copy_objects
 from lakemirror.storage.clients import MemoryUpload
-from lakemirror.storage.wire import Upload
+from lakemirror.storage.wire import Upload, Wire
 from lakemirror.storage.wires.shelves import MemoryShelf
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
 from tests.unit.replicate.test_split import BODY, BOUNDS, Breaking, context, cut, files, planned
-from tests.wires import FaultyWire
+from tests.wires import Act, FaultyWire, WireFault
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -88,12 +88,60 @@ def test_without_a_fence_only_what_is_old_is_aborted(bench: Bench, plan: Plan) -
     assert (young in bench.memory.uploads, old in bench.memory.uploads) == (True, False)
 
 
-def test_a_first_try_lists_nothing(bench: Bench, plan: Plan) -> None:
+def test_a_first_try_without_parts_lists_nothing(bench: Bench) -> None:
+    plan = planned(bench, {"small": 10})
     stays = left(bench)
     assert copied(bench, plan).wire_requests["mirror"]["list"] == 0
     assert list(bench.memory.uploads) == [stays]
-    assert copied(bench, plan).wire_requests["mirror"]["list"] == 1
+    assert copied(bench, plan).wire_requests["mirror"]["list"] == 2
     assert len(bench.memory.uploads) == 0
+
+
+@pytest.mark.parametrize("size", [300, len(BODY)], ids=["in parts by one task", "by several tasks"])
+def test_what_a_repeated_task_or_request_left_in_this_run_is_aborted_at_its_end(bench: Bench, size: int) -> None:
+    """The answer to a request to begin is lost, and its upload with it; or a twin of the task was killed."""
+    plan = planned(bench, {"large": size})
+    open_wire: OpenWire = bench.copying().mirror
+    lost = WireFault("begin", Act.FAIL_AFTER, 1, 1)
+    copying = replace(bench.copying(**BOUNDS), mirror=lambda: FaultyWire(open_wire(), [lost]))
+    made = copied(bench, plan, copying=copying)
+    assert (made.files, made.wire_requests["mirror"]["list"]) == (1, 1)
+    assert (len(files(bench)["large"]), len(bench.memory.uploads)) == (size, 0)
+
+
+def test_at_the_end_only_what_is_old_is_aborted_without_a_fence(bench: Bench, plan: Plan) -> None:
+    before = NOW - UNFENCED_AGE
+    young, old = left(bench, begun_at=before), left(bench, begun_at=before - timedelta(seconds=1))
+    copied(bench, plan, before=before)
+    assert (young in bench.memory.uploads, old in bench.memory.uploads) == (True, False)
+
+
+class HalfNamed(FaultyWire):
+    """A store in which two uploads were put together, but never named: of this plan's own file, and of another one."""
+
+    def __init__(self, inner: Wire, own: str) -> None:
+        super().__init__(inner)
+        self._own = own
+
+    async def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        for name, upload in (("large", self._own[:8]), ("other", "0123456789abcdef:")):
+            yield Upload(f"{prefix_uri}/{name}", upload, NOW)
+
+
+def test_what_lacks_only_its_name_is_found_and_what_the_plan_goes_on_with_stays(bench: Bench, plan: Plan) -> None:
+    cut_short(bench, plan)
+    (ours,) = bench.memory.uploads
+    open_wire: OpenWire = bench.copying().mirror
+    wires: list[HalfNamed] = []
+
+    def mirror() -> HalfNamed:
+        wires.append(HalfNamed(open_wire(), ours))
+        return wires[-1]
+
+    copied(bench, plan, copying=replace(bench.copying(**BOUNDS), mirror=mirror))
+    aborted = [uri for wire in wires for verb, uri in wire.calls if verb == "abort"]
+    assert aborted == [f"{bench.layout.root}/other"]
+    assert files(bench) == {"large": BODY}
 
 
 class Hiding(FaultyWire):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from lakemirror.copying.bins import Range
+from lakemirror.copying.bins import FILE_COST_BYTES, Range
 from lakemirror.copying.model import CopyItem
-from lakemirror.copying.ports import opened
+from lakemirror.copying.ports import CopyPorts, opened
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.copy import ranges_folder
 from lakemirror.replicate.ledger import ledger_folder, read_ledger
@@ -23,10 +24,12 @@ from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
 from lakemirror.replicate.split import FLUSH_PARTS, PARTS, SplitFile
 from lakemirror.replicate.stage import LocalEngine, StageContext, sum_requests
 from lakemirror.replicate.transfer import _work, copy_objects
+from lakemirror.storage.md5_tags import Md5Tag, md5s_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 from lakemirror.storage.wire import Part, Stored
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
+from tests.unit.replicate.test_copy import Unwritable
 from tests.wires import Act, FaultyWire, WireFault, wire_over
 
 BODY = bytes(range(256)) * 4
@@ -79,6 +82,9 @@ def test_files_above_the_bound_are_segments_of_their_own(bench: Bench) -> None:
     ranges = [("range", 1, 6), ("range", 7, 5), ("range", 12, 5), ("range", 17, 5)]
     assert sorted(steps, key=str) == sorted([*ranges, ("range", 1, 4), ("range", 5, 3), ("files", None, None)], key=str)
     assert finishing["step"].to_pylist() == ["finish", "finish"]
+    weights = sorted(weight - FILE_COST_BYTES for weight in work["weight"].to_pylist())
+    assert weights == [150, 200, 250, 250, 250, 300, 301 + FILE_COST_BYTES]
+    assert sorted(weight - FILE_COST_BYTES for weight in finishing["weight"].to_pylist()) == [301, 1024]
 
 
 def test_ranges_meet_in_one_object_with_the_sum_of_the_whole(bench: Bench) -> None:
@@ -137,6 +143,14 @@ def test_a_run_that_was_cut_goes_on_with_the_same_upload(bench: Bench) -> None:
     assert copied(bench, plan, copying=bench.copying(again, **BOUNDS))[0] == 1
     assert again.counts["get"] == 21 - sent
     assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+def test_parts_that_cannot_be_written_down_do_not_hide_why_a_range_failed(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    source = Breaking(bench.store, 20, ObjectNotFound("get", bench.source("large"), "there is none", "look"))
+    with pytest.raises(SourceVanishedError) as caught:
+        copied(bench, plan, copying=bench.copying(source, **BOUNDS), mirror=Unwritable(bench.store))
+    assert "503" in caught.value.notes[0]
 
 
 def test_parts_are_written_down_while_a_range_is_under_way(bench: Bench) -> None:
@@ -298,5 +312,142 @@ def test_a_record_of_another_file_is_refused(bench: Bench) -> None:
     uri = f"{ranges_folder(bench.layout.ledger('p'), plan.segments[0].uri)}/upload.json"
     record = json.loads(bench.store.get(uri).data)
     bench.store.put(uri, json.dumps({**record, "target": "file:///elsewhere"}).encode(), Overwrite())
+    with pytest.raises(PermanentError, match="not as it was written"):
+        copied(bench, plan)
+
+
+def tag_of(data: bytes, part_bytes: int | None = None) -> Md5Tag:
+    """What S3 makes of an object that was sent at once, or in parts of this size."""
+    if part_bytes is None:
+        return Md5Tag(hashlib.md5(data, usedforsecurity=False).digest(), 0)
+    md5s = md5s_of(data, part_bytes)
+    return Md5Tag(hashlib.md5(md5s, usedforsecurity=False).digest(), len(md5s) // 16, part_bytes)
+
+
+def text_of(tag: Md5Tag) -> str:
+    return f'"{tag.md5.hex()}{f"-{tag.parts}" if tag.parts else ""}"'
+
+
+class TaggedWire(FaultyWire):
+    """A source that names nothing but the ETags of S3: a read names the same one as the look before it."""
+
+    def __init__(self, bench: Bench, tag: Md5Tag, faults: Sequence[WireFault] = ()) -> None:
+        super().__init__(wire_over(bench.store, bench.memory), faults)
+        self.sums[bench.source("large")] = {"e_tag": text_of(tag), "md5": tag}
+        self.starts: list[int] = []
+        self._tag = tag
+
+    async def read(
+        self, uri: str, start: int, length: int, *, e_tag: str | None = None, size_bytes: int | None = None
+    ) -> bytes:
+        assert e_tag == text_of(self._tag)
+        self.starts.append(start)
+        return await super().read(uri, start, length, size_bytes=size_bytes)
+
+
+MD5_BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 600}
+
+
+@pytest.mark.parametrize(
+    ("part_bytes", "sent_in"),
+    [(None, 21), (1024, 21), (50, 21), (25, 21), (40, 13), (100, 11), (101, 21)],
+    ids=["at once", "one part", "ours", "half of ours", "ours are two of its", "twice ours", "too large for memory"],
+)
+@pytest.mark.parametrize("flipped", [0, 1, 11])
+def test_parts_that_are_not_those_of_an_etag_are_found(
+    bench: Bench, part_bytes: int | None, sent_in: int, flipped: int
+) -> None:
+    """Over plain HTTP nothing else guards what is read: by several tasks where each has whole parts of the source's."""
+    plan = planned(bench, {"large": len(BODY)})
+    wires: list[TaggedWire] = []
+
+    reading = 0 if part_bytes in (25, 40, 50, 100) else 1  # the tasks of ranges, or the one that finishes
+
+    def source() -> TaggedWire:
+        faults = [WireFault("read", Act.FLIP, flipped, flipped)] if flipped and len(wires) == reading else []
+        wires.append(TaggedWire(bench, tag_of(BODY, part_bytes), faults))
+        return wires[-1]
+
+    copying = replace(bench.copying(**MD5_BOUNDS), source=source)
+    files_, bytes_, skipped = copied(bench, plan, copying=copying)
+    assert (files_, bytes_, skipped) == (1, len(BODY), 0)
+    assert files(bench) == {"large": BODY}
+    assert (in_ledger(bench, plan)["large"], len(bench.memory.uploads)) == ((len(BODY), CRC), 0)
+    reads = sum(wire.count("read") for wire in wires)
+    assert reads == sent_in + (21 if flipped else 0)  # what was damaged is read again by one task
+
+
+def test_an_etag_of_parts_is_compared_with_what_an_earlier_run_read(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    tag = tag_of(BODY, 40)
+
+    def source(*faults: WireFault) -> CopyPorts:
+        copying = bench.copying(**MD5_BOUNDS, attempts=1)
+        return replace(copying, source=lambda: TaggedWire(bench, tag, faults))
+
+    flipped, cut_off = WireFault("read", Act.FLIP, 2, 2), WireFault("read", Act.FAIL, 7, 1000)
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=source(flipped, cut_off))
+    assert (files(bench), len(bench.memory.uploads)) == ({}, 1)
+    assert copied(bench, plan, copying=source())[0] == 1
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+def test_a_run_that_was_cut_goes_on_with_parts_of_the_sources_size(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    wires: list[TaggedWire] = []
+
+    def source(*faults: WireFault) -> CopyPorts:
+        wires.append(TaggedWire(bench, tag_of(BODY, 40), faults))
+        return replace(bench.copying(**MD5_BOUNDS, attempts=1), source=lambda: wires[-1])
+
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=source(WireFault("read", Act.FAIL, 7, 1000)))
+    sent = sum(len(one.parts) for one in bench.memory.uploads.values())
+    assert 0 < sent <= 6
+    assert copied(bench, plan, copying=source())[0] == 1
+    assert files(bench) == {"large": BODY}
+    assert 13 - sent <= wires[-1].count("read") <= 13  # one that was sent may not have been written down
+    assert all(start % 80 == 0 for wire in wires for start in wire.starts)
+
+
+def test_an_etag_that_is_none_is_taken_after_a_second_read(bench: Bench) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    wires: list[TaggedWire] = []
+
+    def source() -> TaggedWire:
+        wires.append(TaggedWire(bench, tag_of(BODY[::-1], 50)))
+        return wires[-1]
+
+    assert copied(bench, plan, copying=replace(bench.copying(**MD5_BOUNDS), source=source))[0] == 1
+    assert (files(bench), sum(wire.count("read") for wire in wires)) == ({"large": BODY}, 42)
+
+
+@pytest.mark.parametrize("was_begun", [True, False])
+def test_a_file_that_one_task_must_read_drops_what_several_began(bench: Bench, was_begun: bool) -> None:
+    """Its parts fitted into memory before the configuration changed."""
+    plan = planned(bench, {"large": len(BODY)})
+    tag = tag_of(BODY, 100)
+
+    def source(memory_bytes: int, part_bytes: int, *faults: WireFault) -> CopyPorts:
+        copying = bench.copying(part_bytes=part_bytes, memory_bytes=memory_bytes, attempts=1)
+        return replace(copying, source=lambda: TaggedWire(bench, tag, faults))
+
+    if was_begun:
+        with pytest.raises(TransientError):
+            copied(bench, plan, copying=source(600, 50, WireFault("read", Act.FAIL, 4, 1000)))
+        assert len(bench.memory.uploads) == 1
+    assert copied(bench, plan, copying=source(400, 40))[:2] == (1, len(BODY))
+    assert (files(bench), len(bench.memory.uploads)) == ({"large": BODY}, 0)
+
+
+@pytest.mark.parametrize("change", [{"part_bytes": 0}, {"part_bytes": 49}, {"wanted_bytes": 0}, {"md5_part_bytes": 0}])
+def test_a_record_of_parts_that_nobody_would_make_is_refused(bench: Bench, change: dict[str, int]) -> None:
+    plan = planned(bench, {"large": len(BODY)})
+    with pytest.raises(TransientError):
+        copied(bench, plan, copying=bench.copying(Breaking(bench.store, 9, cut()), **BOUNDS, attempts=1))
+    uri = f"{ranges_folder(bench.layout.ledger('p'), plan.segments[0].uri)}/upload.json"
+    record = json.loads(bench.store.get(uri).data)
+    bench.store.put(uri, json.dumps({**record, **change}).encode(), Overwrite())
     with pytest.raises(PermanentError, match="not as it was written"):
         copied(bench, plan)

@@ -58,7 +58,8 @@ class Spoiling(FaultyWire):
 
 def test_the_wire_tells_what_its_store_spoils() -> None:
     wire = open_wire({}, abilities=replace(AMAZON, spoiled="\\"))
-    assert [wire.capabilities(uri).spoiled for uri in ("s3://b/k", "file:///b/k")] == ["\\", ""]
+    uris = ("s3://b/k", "gs://b/k", "file:///b/k")
+    assert [wire.capabilities(uri).spoiled for uri in uris] == ["\\", "\\", ""]
 
 
 @pytest.mark.parametrize("roles", [{"copy": ["a", "b", "c|d"]}, {"copy": ["a"], "delete": ["e\\f"]}])

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakemirror.errors import SourceVanishedError, TransientError
 from lakemirror.spark import engine as engines
 from lakemirror.spark.engine import SparkEngine
+from lakemirror.storage.port import ThrottledError
 
 
 def session_of(cores: int) -> MagicMock:
@@ -29,7 +30,7 @@ def test_no_more_tasks_are_made_than_may_work_at_once(most: int, cores: int, wan
     engine, processes = SparkEngine(session).narrow(most)
     assert processes == want
     engine._spread(pa.table({"uri": ["x"] * 50}), lambda batches: batches, "uri string")
-    session.range.assert_called_once_with(0, 50, 1, want)
+    session.range.assert_called_once_with(0, want, 1, want)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,25 @@ def test_light_rows_share_a_task(rows: dict[str, list[Any]], want: int) -> None:
     session = session_of(2)
     table = pa.table(rows)
     SparkEngine(session)._spread(table, lambda batches: batches, "uri string")
-    session.range.assert_called_once_with(0, table.num_rows, 1, want)
+    session.range.assert_called_once_with(0, want, 1, want)
+
+
+@pytest.mark.parametrize("column", ["weight", "length", "source_length"])
+def test_tasks_get_rows_of_about_the_same_weight(column: str) -> None:
+    """The ranges of large files come first: cut as they stand, the first tasks would have them all."""
+    session = session_of(4)
+    weights = [512, 512, 512, 512, 512, 512, 8, 8, 8, 8, 8, 8]
+    table = pa.table({"uri": [str(number) for number in range(12)], column: weights})
+    engine, processes = SparkEngine(session).narrow(4)
+    engine._spread(table, lambda batches: batches, "uri string")
+    dealt = session.range.return_value.mapInArrow.call_args.args[0]
+    tasks = [
+        [row for batch in dealt(iter([pa.RecordBatch.from_pylist([{"id": task}])])) for row in batch.to_pylist()]
+        for task in range(processes)
+    ]
+    assert sorted(row["uri"] for task in tasks for row in task) == sorted(table["uri"].to_pylist())
+    assert sorted(sum(row[column] for row in task) for task in tasks) == [536, 536, 1024, 1024]
+    assert all(len(task) > 1 for task in tasks)
 
 
 def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:
@@ -83,3 +102,10 @@ def test_a_task_knows_that_it_was_begun_before(attempt: int | None, want: bool) 
     is_repeated = pickle.loads(pickle.dumps(SparkEngine(session_of(1)).is_repeated))
     with patch.object(TaskContext, "get", return_value=context):
         assert is_repeated() is want
+
+
+def test_the_notes_of_an_error_travel_with_it() -> None:
+    err = ThrottledError("copy", "s3://b/g", "503", "run again")
+    err.add_note("gave up: this task has used up its copy_retry_budget")
+    there = engines._revive(engines._describe(err))
+    assert (type(there), str(there), there.notes) == (TransientError, str(err), err.notes)

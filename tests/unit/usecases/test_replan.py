@@ -141,3 +141,25 @@ def test_a_later_stage_repeats_the_earlier_ones_for_the_new_plan() -> None:
     assert replan.stage(cast(MirrorRun, run), "mirror/_plan/p0", LocalEngine(), steps) == "rewrite done"
     assert told == ["rewrite mirror/_plan/p0", "copy mirror/_plan/p1", "rewrite mirror/_plan/p1"]
     assert run.tried == ["plan mirror/_plan/p1 of s3://lake/v1.json"]
+
+
+def test_a_stage_and_the_plans_made_for_it_are_counted_together() -> None:
+    run = Run(failures=0)
+    made: list[str] = []
+
+    def fails_at_times(plan_uri: str, source_name: str, engine: Engine) -> Any:
+        made.append(plan_uri)
+        if len(made) % 2:
+            raise gone()
+        return SimpleNamespace(plan_uri=plan_uri)
+
+    def copy(plan_uri: str, engine: Engine) -> StageResult:
+        raise gone()
+
+    run.plan_once = fails_at_times  # type: ignore[method-assign]
+    with pytest.raises(SourceVanishedError) as caught:
+        replan.stage(cast(MirrorRun, run), "mirror/_plan/p0", LocalEngine(), (copy,))
+
+    assert caught.value.__notes__ == ["gave up after 2 new plans (max_replans)"]
+    assert made == ["mirror/_plan/p1", "mirror/_plan/p2"]
+    assert run.lease.plans == ["p1", "p2"]

@@ -126,23 +126,25 @@ class CopyKnobs(Section, defer_build=True):
     )
     object_deadline_seconds: Seconds = knob(
         1800,
-        "One file, or one part of it, may take the stores so long with all its tries; waiting for the line is not "
-        "counted.",
+        "A file that is sent at once, or one part of a larger one, may take the stores so long with all its tries; "
+        "waiting for the line is not counted. A whole file of parts is bounded by `copy_deadline_seconds`.",
         requirement="M3",
         unit="seconds",
         ge=1,
     )
     copy_deadline_seconds: Seconds | None = knob(
-        None,
+        24 * 3600,
         "All copying of one run ends after this time and counts as transient: the next run goes on from the ledger. "
-        "null: `execution_timeout_seconds` alone bounds it.",
+        "In the Spark lane it counts from the first copy of the run, with all retries of its tasks; in the task lane "
+        "each try of the task has it. null: `execution_timeout_seconds` alone bounds each task.",
         requirement="M3",
         unit="seconds",
         ge=1,
     )
     max_replans: Count = knob(
         3,
-        "How often one run plans anew at the source's head because a planned file is gone there.",
+        "How often one run plans anew at the source's head because a planned file is gone there. In the Spark lane, "
+        "how often each of its three jobs does.",
         requirement="T31",
         ge=0,
         le=100,

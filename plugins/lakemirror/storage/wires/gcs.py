@@ -6,7 +6,7 @@
 - GCS knows no condition on uploads in parts. So the parts become an object beside the target,
   `<key>._upload-<token>`; when its CRC32C is right, a rewrite with ifGenerationMatch=0 gives it its name (within a
   bucket that moves no bytes), and it is deleted. A writer that dies between the two leaves that object behind: nobody
-  refers to it, and garbage collection finds it like any other.
+  refers to it, and `unnamed` finds it.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ _GENERATION: Final = "x-goog-generation"
 _TEMPORARY: Final = re.compile(r"(?P<key>.+)\._upload-(?P<token>[0-9a-f]{16})")
 _STORED_AS_IT_IS: Final = {"accept-encoding": "gzip"}  # otherwise GCS unpacks what was stored packed
 _REWRITE_STEPS: Final = 10_000
+_LIST_PAGES: Final = 10_000
 
 
 class GcsWire:
@@ -80,6 +81,7 @@ class GcsWire:
             max_parts=10_000,
             max_create_bytes=5 << 30,
             copies_within=self._can.conditional_copy and self._can.copies_across_buckets,
+            spoiled=self._can.spoiled,
         )
 
     async def head(self, uri: str) -> ObjectInfo:
@@ -161,8 +163,9 @@ class GcsWire:
 
     async def abort(self, uri: str, upload: str) -> None:
         beside, upload_id = _taken_apart(uri, upload, "abort")
-        with suppress(ObjectNotFound):
-            await self.ask("abort", beside, "DELETE", query={"uploadId": upload_id}, about=uri)
+        if upload_id:
+            with suppress(ObjectNotFound):
+                await self.ask("abort", beside, "DELETE", query={"uploadId": upload_id}, about=uri)
         if beside.uri != uri:
             await self._delete(beside)
 
@@ -174,16 +177,39 @@ class GcsWire:
             page = parsed("uploads", prefix_uri, (await self.ask("uploads", bucket, "GET", query=query)).body)
             for found in page.findall("{*}Upload"):
                 key, upload_id = text_in(found, "Key"), text_in(found, "UploadId")
+                if not key.startswith(query["prefix"]):
+                    continue  # not every server minds the prefix
                 ours = _TEMPORARY.fullmatch(key)
                 uri = f"{address.root}{ours['key'] if ours else key}"
                 begun_at = datetime.fromisoformat(text_in(found, "Initiated"))
                 yield Upload(uri, f"{ours['token'] if ours else ''}:{upload_id}", begun_at)
             if text_in(page, "IsTruncated", "false") != "true":
                 return
-            query |= {
-                "key-marker": text_in(page, "NextKeyMarker"),
-                "upload-id-marker": text_in(page, "NextUploadIdMarker"),
-            }
+            markers = (text_in(page, "NextKeyMarker"), text_in(page, "NextUploadIdMarker", ""))
+            if markers == (query.get("key-marker"), query.get("upload-id-marker")):
+                raise _again_and_again("uploads", prefix_uri)
+            query |= {"key-marker": markers[0], "upload-id-marker": markers[1]}
+
+    async def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        address = check_prefix(prefix_uri, "unnamed")
+        prefix = f"{address.key}/" if address.key else ""
+        query = {"prefix": prefix, "matchGlob": "**._upload-*", "maxResults": "1000"}
+        query["fields"] = "items(name,timeCreated),nextPageToken"
+        for _ in range(_LIST_PAGES):
+            path, headers = f"/storage/v1/b/{address.bucket}/o", await self._tokens.headers()
+            request = Request("unnamed", prefix_uri, "GET", self._place, path, encoded_query(query), headers)
+            page = _json(request, (await self._http.ask(request)).body)
+            for name, made_at in _listed(request, page):
+                ours = _TEMPORARY.fullmatch(name)
+                if ours is not None and name.startswith(prefix):  # not every server knows globs
+                    yield Upload(f"{address.root}{ours['key']}", f"{ours['token']}:", made_at)
+            token = str(page.get("nextPageToken") or "")
+            if not token:
+                return
+            if token == query.get("pageToken"):
+                raise _again_and_again("unnamed", prefix_uri)
+            query["pageToken"] = token
+        raise PermanentError("unnamed", prefix_uri, f"there are more than {_LIST_PAGES} pages of objects", "look there")
 
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         source, target = check_key(source_uri, "copy_within"), check_key(target_uri, "copy_within")
@@ -309,6 +335,18 @@ def _crc32c_in(headers: Mapping[str, str]) -> int | None:
         if kind == "crc32c":
             return from_base64(text)
     return None
+
+
+def _listed(request: Request, page: Mapping[str, Any]) -> list[tuple[str, datetime]]:
+    """Names of objects with the time they were made."""
+    try:
+        return [(str(one["name"]), datetime.fromisoformat(one["timeCreated"])) for one in page.get("items", ())]
+    except (KeyError, TypeError, ValueError) as err:
+        raise PermanentError(request.op, request.uri, "the answer is no list", "check the endpoint") from err
+
+
+def _again_and_again(op: str, uri: str) -> PermanentError:
+    return PermanentError(op, uri, "the store lists one page again and again", "ask its makers")
 
 
 def _json(request: Request, body: bytes) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from lakemirror.storage.wire import (
     check_size,
     check_slice,
     damaged,
+    no_uploads,
 )
 from lakemirror.storage.wires.shelves import FileShelf, MemoryShelf, Shelf
 
@@ -96,6 +97,9 @@ class LocalWire:
     async def uploads(self, prefix_uri: str) -> AsyncIterator[Upload]:
         for upload in await self._run(lambda: list(self._shelf.uploads(prefix_uri))):
             yield upload
+
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        return no_uploads()
 
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         def copy() -> Stored:

@@ -37,6 +37,7 @@ from lakemirror.storage.wire import (
     check_parts,
     check_size,
     check_slice,
+    no_uploads,
 )
 from lakemirror.storage.wires.http import (
     Answer,
@@ -175,6 +176,9 @@ class S3Wire:
                     "uploads", prefix_uri, "the store lists one page again and again", "ask its makers"
                 )
             query |= {"key-marker": markers[0], "upload-id-marker": markers[1]}
+
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        return no_uploads()
 
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         source, target = check_key(source_uri, "copy_within"), self._target(target_uri, "copy_within")

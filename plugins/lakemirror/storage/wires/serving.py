@@ -61,6 +61,9 @@ class SchemeWire:
     def uploads(self, prefix_uri: str) -> AsyncIterator[Upload]:
         return self._at(check_prefix(prefix_uri, "uploads").kind).uploads(prefix_uri)
 
+    def unnamed(self, prefix_uri: str) -> AsyncIterator[Upload]:
+        return self._at(check_prefix(prefix_uri, "unnamed").kind).unnamed(prefix_uri)
+
     async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
         source, target = check_key(source_uri, "copy_within"), check_key(target_uri, "copy_within")
         if source.kind != target.kind:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import google.auth
@@ -14,7 +15,7 @@ from google.auth import exceptions
 from lakemirror.errors import PermanentError, TransientError
 from lakemirror.storage.checksum import as_base64, crc32c_of
 from lakemirror.storage.port import ConditionFailed
-from lakemirror.storage.wire import Part, Stored, Wire, open_wire
+from lakemirror.storage.wire import Part, Stored, Upload, Wire, open_wire
 from lakemirror.storage.wires.gcs_token import Tokens
 from tests.unit.storage.wires.gcs_double import Asked, GcsDouble, gcs_double
 
@@ -126,3 +127,70 @@ def test_no_credentials_at_all_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_given_tokens_and_emulators() -> None:
     assert asyncio.run(Tokens({"gcs.oauth2.token": "t"}).headers()) == {"authorization": "Bearer t"}
     assert asyncio.run(Tokens({"gcs.service.host": "http://h"}).headers()) == {}
+
+
+def page(keys: list[str], more: str = "") -> bytes:
+    found = "".join(
+        f"<Upload><Key>{key}</Key><UploadId>id</UploadId><Initiated>2026-01-02T03:04:05Z</Initiated></Upload>"
+        for key in keys
+    )
+    next_one = f"<NextKeyMarker>{more}</NextKeyMarker><NextUploadIdMarker>id</NextUploadIdMarker>" if more else ""
+    truncated = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>"
+    return f"<ListMultipartUploadsResult>{truncated}{next_one}{found}</ListMultipartUploadsResult>".encode()
+
+
+def uploads_of(double: GcsDouble, *, unnamed: bool = False) -> list[Upload]:
+    async def listed(wire: Wire) -> list[Upload]:
+        found = wire.unnamed("gs://b/t") if unnamed else wire.uploads("gs://b/t")
+        return [one async for one in found]
+
+    return run(double, listed)
+
+
+BEGUN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_uploads_of_other_tables_are_not_listed_by_a_server_that_ignores_the_prefix() -> None:
+    """Whoever lists them aborts them."""
+    keys = ["t/x._upload-0123456789abcdef", "t2/x", "other/y._upload-0123456789abcdef", "t/z"]
+    with gcs_double(lambda _: (200, {}, page(keys))) as double:
+        assert uploads_of(double) == [
+            Upload("gs://b/t/x", "0123456789abcdef:id", BEGUN),
+            Upload("gs://b/t/z", ":id", BEGUN),
+        ]
+
+
+def test_a_page_of_uploads_that_comes_again_and_again_is_an_error() -> None:
+    with gcs_double(lambda _: (200, {}, page(["t/x"], "t/x"))) as double:
+        with pytest.raises(PermanentError, match="again and again"):
+            uploads_of(double)
+        assert len(double.asked) == 2
+
+
+def test_parts_that_were_put_together_and_never_named_are_found_and_dropped() -> None:
+    """Also by a server that knows no globs; whatever is named otherwise is nobody's."""
+    names = ["t/a", "t/x._upload-0123456789abcdef", "t/y._upload-xyz", "t2/x._upload-0123456789abcdef"]
+
+    def answer(asked: Asked) -> tuple[int, dict[str, str], bytes]:
+        if asked.method == "DELETE":
+            return 204, {}, b""
+        items = [{"name": name, "timeCreated": "2026-01-02T03:04:05Z"} for name in names]
+        more = {} if "pageToken=more" in asked.target else {"nextPageToken": "more"}
+        return 200, {}, json.dumps({"items": items if more else [], **more}).encode()
+
+    with gcs_double(answer) as double:
+        found = uploads_of(double, unnamed=True)
+        assert found == [Upload("gs://b/t/x", "0123456789abcdef:", BEGUN)]
+        run(double, lambda wire: wire.abort(found[0].uri, found[0].upload))
+    assert [(one.method, one.target.partition("?")[0]) for one in double.asked] == [
+        ("GET", "/storage/v1/b/b/o"),
+        ("GET", "/storage/v1/b/b/o"),
+        ("DELETE", "/b/t/x._upload-0123456789abcdef"),
+    ]
+    assert "prefix=t%2F" in double.asked[0].target
+
+
+@pytest.mark.parametrize("body", [b'{"items": [{"name": "x"}]}', b'{"items": 1}', b'{"nextPageToken": "same"}'])
+def test_a_list_of_objects_that_is_none_is_an_error(body: bytes) -> None:
+    with gcs_double(lambda _: (200, {}, body)) as double, pytest.raises(PermanentError):
+        uploads_of(double, unnamed=True)

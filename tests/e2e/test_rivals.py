@@ -10,7 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, TransientError
+from lakemirror.model.table import TableRef
+from lakemirror.replicate.stage import LocalEngine
+from tests.avro_bytes import header_size
 from tests.e2e import situations
 from tests.e2e.history import History
 from tests.e2e.installation import Installation, objects
@@ -75,15 +78,37 @@ def test_two_roots(history: History, ours: Installation) -> None:
 
 
 def test_a_list_that_cannot_be_read(history: History, ours: Installation) -> None:
-    """Theirs: a list that fails when its turn comes is logged and staged as an empty list: 59 of 60 snapshots were
-    empty in the copy, and the procedure ended well. One that is damaged from the beginning makes it fail.
-    """
+    """Theirs: fails, too, where a list is damaged from the beginning."""
     damaged = situations.a_tag_whose_list_is_damaged(history)
     before = objects(ours.mirror.folder)
     with pytest.raises(PermanentError) as raised:
         ours.sync(history.name)
     assert raised.value.subject == damaged
     assert objects(ours.mirror.folder) == before
+
+
+def test_a_list_that_fails_midway(history: History) -> None:
+    """Theirs: a list that cannot be read when its turn comes is logged and staged as an empty list: 59 of 60 snapshots
+    were empty in the copy, and the procedure ended well. More ways to damage one: `tests/integration/test_damage.py`.
+    """
+    situations.plain_appends(history)
+    ours, table = history.lanes["spark"], TableRef.parse(history.name)
+    app, engine = ours.app("this run"), LocalEngine(2)
+    detected = app.detect(table)
+    plan = str(detected.plan_uri)
+    app.plan_diff(table, plan, str(detected.source_name), engine)
+    app.copy_objects(table, plan, engine)
+    damaged = path_of(history.judge.metadata(history.table)["snapshots"][-1]["manifest-list"])
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: header_size(whole)])
+    with pytest.raises(TransientError) as raised:
+        app.rewrite_metadata(table, plan, engine)
+    assert path_of(raised.value.subject) == damaged
+    damaged.write_bytes(whole)
+    app.rewrite_metadata(table, plan, engine)
+    app.publish(table, plan)
+    app.follow(table)
+    assert history.judge.differences(history.table, ours.theirs(history.name)) == []
 
 
 def test_deletes_that_name_their_file(history: History, ours: Installation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from unittest.mock import patch
 import pytest
 from pyiceberg.table import Table
 
-from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import Blob, ObjectStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
 from lakemirror.usecases import mirror as mirroring
-from tests.avro_bytes import header_size
+from tests.avro_bytes import container, header_of, header_size, records
 from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
 from tests.lake import ORDERS, Lake, path_of, rows
 
@@ -178,6 +179,73 @@ def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str, max
         scene.recovers()
     lake.follow()
     assert len(lake.mirror_rows()) == 9
+
+
+def in_blocks(data: bytes, count: int | None = None) -> bytes:
+    """The same Avro file with each record in a block of its own; the first `count` of them."""
+    header = header_of(data)
+    schema, codec = json.loads(header.pop("avro.schema")), header.pop("avro.codec")
+    return container(schema, [[record] for record in records(data)[:count]], codec=codec, meta=header)
+
+
+SPOILED = {
+    "garbage": lambda data: b"this was a manifest list",
+    "nothing": lambda data: b"",
+    "header only": lambda data: data[: header_size(data)],
+    "one block missing": lambda data: in_blocks(data, -1),
+    "a block too many": lambda data: data + data[header_size(data) :],
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_list_that_is_damaged_after_it_was_planned_from(lake: Lake, how: str) -> None:
+    """Cut between two blocks it is whole as Avro: nothing but what was seen before tells that manifests are missing."""
+    scene = Scene(small_jobs(lake, 3))
+    whole = in_blocks(scene.list.read_bytes())
+    scene.list.write_bytes(whole)
+    engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+    uri = str(detected.plan_uri)
+    lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
+    lake.app().copy_objects(ORDERS, uri, engine)
+    scene.list.write_bytes(SPOILED[how](whole))
+    with pytest.raises(TransientError, match="not what was planned from") as caught:
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+    assert caught.value.subject == f"file://{scene.list}"
+    with pytest.raises(PermanentError, match="not assembled"):
+        lake.app().publish(ORDERS, uri)
+    scene.unharmed()
+    scene.list.write_bytes(whole)
+    lake.app().rewrite_metadata(ORDERS, uri, engine)
+    lake.app().publish(ORDERS, uri)
+    lake.follow()
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_plan_from_a_list_that_was_read_wrongly_is_not_taken_up(lake: Lake) -> None:
+    """A try read a list without its last block, planned and died: the next one reads it whole, and plans anew."""
+    scene = Scene(small_jobs(lake, 3))
+    whole = in_blocks(scene.list.read_bytes())
+    scene.list.write_bytes(in_blocks(whole, -1))
+    detected = lake.app().detect(ORDERS)
+    lake.app().plan_diff(ORDERS, str(detected.plan_uri), str(detected.source_name), LocalEngine(2))
+    scene.list.write_bytes(whole)
+    scene.recovers()
+
+
+def test_metadata_that_is_overwritten_after_it_was_planned_from(lake: Lake) -> None:
+    scene = Scene(small_jobs(lake, 3))
+    engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+    uri = str(detected.plan_uri)
+    lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
+    lake.app().copy_objects(ORDERS, uri, engine)
+    whole = scene.metadata.read_text()
+    scene.metadata.write_text(json.dumps({**json.loads(whole), "properties": {"new": "1"}}))
+    with pytest.raises(TransientError, match="not what was planned from") as caught:
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+    assert caught.value.subject == f"file://{scene.metadata}"
+    scene.unharmed()
+    scene.metadata.write_text(whole)
+    scene.recovers()
 
 
 def test_the_source_expires_files_while_a_small_change_is_copied(lake: Lake) -> None:

@@ -23,7 +23,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
@@ -35,7 +35,7 @@ _FIELDS: dict[str, control.Check] = {
     "head": or_none(is_id),
     **dict.fromkeys(("retained", "referenced"), all_of(is_id)),
     **dict.fromkeys(("private", "left_out", "known_statistics"), all_of(is_text)),
-    "new_lists": all_of(tuple_of(is_id, is_text)),
+    "new_lists": all_of(tuple_of(is_id, is_text, is_text)),
     "statistics": all_of(tuple_of(is_text, is_count)),
     "rules": all_of(tuple_of(is_text, is_text)),
     "lane": lambda lane: lane in ("none", "task", "spark"),
@@ -74,7 +74,7 @@ class Change:
     head: int | None
     retained: tuple[int, ...]
     referenced: tuple[int, ...]
-    new_lists: tuple[tuple[int, str], ...]
+    new_lists: tuple[tuple[int, str, str], ...]  # snapshot, manifest list, and its SHA-256 as detect read it
     statistics: tuple[tuple[str, int], ...]
     known_statistics: frozenset[str]
     files_at_most: int
@@ -94,7 +94,8 @@ class Change:
         """The plan's name as it follows from the change."""
         facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version}
         parent = {"from": self.from_version, "checksum": self.parent_checksum}
-        return plan_id_of({**facts, **parent, "source": self.source_metadata_location, "paths": self.paths.digest})
+        source = {"source": self.source_metadata_location, "lists": self.new_lists}
+        return plan_id_of({**facts, **parent, **source, "paths": self.paths.digest})
 
     def rows(self, *states: str) -> pa.Table:
         return self.manifests.filter(pa.compute.is_in(self.manifests["state"], pa.array(states)))

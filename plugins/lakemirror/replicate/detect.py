@@ -127,7 +127,7 @@ def _step_to(
     metadata = read_metadata(sides.source, location)
     metadata_json.refuse_unsupported(metadata, str(table), accepts_v1=policy.accepts_v1)
     head = _head(metadata, target_snapshot_id, table)
-    fingerprint = _fingerprint(metadata, head)
+    fingerprint = fingerprint_of(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
         return Unchanged(newest, "nothing that a reader could see has changed on the source")
     if chain.found is not None and newest is not None:
@@ -153,7 +153,7 @@ def _step_to(
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
     statistics = step.new_statistics()
-    weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, _ in new_lists], known.mirrored)
+    weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, *_ in new_lists], known.mirrored)
     change = Change(
         table=table,
         plan_id="",
@@ -259,7 +259,8 @@ def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> in
     return target_snapshot_id
 
 
-def _fingerprint(metadata: Json, head: int | None) -> str:
+def fingerprint_of(metadata: Json, head: int | None) -> str:
+    """A hash over all of the source's state that a reader could tell apart."""
     fields = {**metadata_json.fingerprint_fields(metadata), "head": head}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 

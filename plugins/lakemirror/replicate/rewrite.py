@@ -6,13 +6,14 @@ records; with other records it is a stop, never an overwrite.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.errors import PermanentError, SourceVanishedError
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
@@ -152,11 +153,25 @@ def rewrite_list(
     mirror: ObjectStore,
     uri: str,
     target: str,
+    sha256: str,
     manifests: Mapping[str, manifest_list.MirroredManifest],
     seen: manifest_list.Seen[tuple[bytes, bytes]] | None = None,
 ) -> Stored:
-    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`."""
-    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests, seen)
+    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`.
+
+    It must be the very bytes that were planned from. A list that lost some of its blocks is whole as Avro: it would be
+    published without the manifests that it no longer names.
+    """
+    data = read_source(source, uri, manifest_list.MAX_BYTES)
+    got = hashlib.sha256(data).hexdigest()
+    if got != sha256:
+        raise TransientError(
+            "rewrite",
+            uri,
+            f"the manifest list is not what was planned from (want SHA-256 {sha256}, got {got} of {len(data)} bytes)",
+            "run again: it reads the list anew; if that does not help, the source's file is damaged",
+        )
+    new = manifest_list.rewrite(data, uri, manifests, seen)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 

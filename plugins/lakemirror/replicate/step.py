@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -66,8 +67,8 @@ class Step:
     def new_statistics(self) -> tuple[tuple[str, int], ...]:
         return tuple(sorted({(path, size) for path, size in self.statistics() if path not in self.known.statistics}))
 
-    def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str], ...]]:
-        """One row for each manifest of the old and the new version, and the lists that had to be read."""
+    def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str, str], ...]]:
+        """One row for each manifest of the old and the new version, and the lists that had to be read, hashed."""
         there = metadata_json.snapshots(self.metadata)
         known = {row["source"]: row for row in self.known.manifests.to_pylist()}
         have: dict[int, list[str]] = {}
@@ -84,9 +85,9 @@ class Step:
                         rows[path] = _reused(known[path])
                     rows[path]["snapshots"].append(snapshot_id)
                 continue
-            list_path = there[snapshot_id]["manifest-list"]
-            new_lists.append((snapshot_id, list_path))
-            for ref in self._read_list(source, there[snapshot_id], seen):
+            refs, digest = self._read_list(source, there[snapshot_id], seen)
+            new_lists.append((snapshot_id, there[snapshot_id]["manifest-list"], digest))
+            for ref in refs:
                 if ref.path not in rows:
                     rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref)
                 rows[ref.path]["snapshots"].append(snapshot_id)
@@ -95,13 +96,14 @@ class Step:
 
     def _read_list(
         self, source: ObjectStore, snapshot: Json, seen: manifest_list.Seen[manifest_list.ManifestRef]
-    ) -> tuple[manifest_list.ManifestRef, ...]:
+    ) -> tuple[tuple[manifest_list.ManifestRef, ...], str]:
         path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path, seen)
+            data = source.get(path, max_bytes=manifest_list.MAX_BYTES).data
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
+        found = manifest_list.read(data, path, seen)
         if not found and metadata_json.has_files(snapshot):
             raise PermanentError(
                 "detect",
@@ -109,7 +111,7 @@ class Step:
                 "the manifest list is empty, but the snapshot's summary tells of files",
                 "the file is cut; repair the source",
             )
-        return found
+        return found, hashlib.sha256(data).hexdigest()
 
     def _added(self, ref: manifest_list.ManifestRef) -> ManifestRow:
         target = self.paths.map(ref.path)

@@ -277,7 +277,7 @@ def test_a_change_is_read_back_as_it_was_saved(bench: Bench) -> None:
 
     one = change(bench, row(bench, "m1", "added", b"x"), statistics=(("s3://x", 1),))
     one = replace(
-        one, new_lists=((1, "s3://l"),), known_statistics=frozenset({"b", "a"}), head=None, parent_checksum=None
+        one, new_lists=((1, "s3://l", "0af"),), known_statistics=frozenset({"b", "a"}), head=None, parent_checksum=None
     )
     one = replace(one, plan_id=one.expected_plan_id)
     loaded = changes.load(bench.store, one.save(bench.store, bench.layout))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from pyiceberg.table import Table
@@ -18,6 +18,7 @@ from lakemirror.storage.wrappers.forward import ForwardingStore
 from lakemirror.usecases import mirror as mirroring
 from tests.avro_bytes import container, header_of, header_size, records
 from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
+from tests.integration.looking import check_whole
 from tests.lake import ORDERS, Lake, path_of, rows
 
 pytestmark = pytest.mark.integration
@@ -301,6 +302,66 @@ def compact_and_expire(scene: Scene) -> None:
     gone = [scene.data, scene.deletes, scene.manifest, scene.delete_manifest, scene.list]
     for path in {*gone, *map(path_of, before), scene.metadata}:
         path.unlink()
+
+
+SECTIONS = ["statistics", "partition-statistics"]
+
+
+def name_statistics(scene: Scene, section: str, data: bytes) -> Path:
+    """The source's head names a statistics file, which is there."""
+    path = scene.metadata.parent / "some.stats"
+    path.write_bytes(data)
+    document = json.loads(scene.metadata.read_text())
+    one = {"snapshot-id": document["current-snapshot-id"], "statistics-path": f"file://{path}"}
+    one |= {"file-size-in-bytes": len(data), "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    document[section] = [one]
+    scene.metadata.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_statistics_that_are_gone_are_left_out_and_told(scene: Scene, section: str) -> None:
+    """Engines read a table without them. They come along as soon as they are there again."""
+    path = name_statistics(scene, section, b"PFA1")
+    path.unlink()
+    told = f"statistics whose file is gone at the source: file://{path}"
+    assert scene.lake.sync().left_out == (told,)
+    assert scene.lake.mirror_rows() == scene.lake.source_rows()
+    assert check_whole(scene.lake).metadata[section] == []
+    assert scene.lake.mirror().lane == "none"
+    scene.orders.refresh().append(rows(1, 50))
+    assert scene.lake.sync().left_out == (told,)
+    path.write_bytes(b"PFA1")
+    scene.orders.refresh().append(rows(1, 60))
+    assert scene.lake.sync().left_out == ()
+    assert len(check_whole(scene.lake).metadata[section]) == 1
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_statistics_that_vanish_once_they_are_planned(lake: Lake, *, is_staged: bool) -> None:
+    scene = Scene(small_jobs(lake, 3) if is_staged else lake)
+    path = name_statistics(scene, "statistics", b"PFA1")
+    if is_staged:
+        engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+        plan = lake.app().plan_diff(ORDERS, str(detected.plan_uri), str(detected.source_name), engine)
+        path.unlink()
+        uri = lake.app().copy_objects(ORDERS, str(plan.plan_uri), engine).plan_uri
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+        result = lake.app().publish(ORDERS, uri)
+    else:
+        with patch.object(mirroring, "copy_objects", wraps=mirroring.copy_objects) as copying:
+            copying.side_effect = lambda *more: path.unlink(missing_ok=True) or DEFAULT
+            result = lake.app().mirror(ORDERS)
+    assert result.left_out == (f"statistics whose file is gone at the source: file://{path}",)
+    lake.follow()
+    assert lake.mirror_rows() == lake.source_rows()
+    check_whole(lake)
+
+
+def test_statistics_of_another_size_are_a_stop(scene: Scene) -> None:
+    path = name_statistics(scene, "statistics", b"PFA1")
+    path.write_bytes(b"PFA1 more")
+    assert scene.fails(PermanentError, "its size is not").subject == f"file://{path}"
 
 
 def test_the_catalog_points_at_nothing(scene: Scene) -> None:

@@ -84,7 +84,13 @@ def assemble(
         lists.append((target, stored.size_bytes, stored.crc32c))
     metadata = _same_metadata(source, change)
     document = metadata_json.for_mirror(
-        metadata, change.paths, change.version, change.head, change.retained, location=layout.root
+        metadata,
+        change.paths,
+        change.version,
+        change.head,
+        change.retained,
+        location=layout.root,
+        dangling=change.dangling,
     )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
@@ -169,7 +175,7 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
             raise PermanentError("rewrite", row["source"], "a manifest was planned but not rewritten", "report this")
         there = {name: known[name] for name in ("target_length", "crc32c")}
         rows.append({**{name: row[name] for name in ROWS.names}, **there})
-    statistics = change.known_statistics | {path for path, _ in change.statistics}
+    statistics = change.known_statistics | {*change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     retained = frozenset(change.retained)
     return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation)

@@ -65,7 +65,19 @@ class Step:
         return metadata_json.statistics_files(self.metadata, self.retained)
 
     def new_statistics(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted({(path, size) for path, size in self.statistics() if path not in self.known.statistics}))
+        """Those that the mirror lacks; one that it has under this name with another size is a stop."""
+        sizes = dict(self.known.statistics)
+        for path, size in self.statistics():
+            if sizes.setdefault(path, size) != size:
+                raise other_size(path, sizes[path], size)
+        return tuple(sorted({*self.statistics()} - self.known.statistics))
+
+    def dangling(self, source: ObjectStore) -> tuple[str, ...]:
+        """New statistics files that are gone. Engines read a table without them; so does the mirror, and tells it."""
+        new = [path for path, _ in self.new_statistics()]
+        for path in new:
+            check_key(self.paths.map(path))  # nothing outside the table's places is asked for
+        return tuple(path for path in new if not _is_there(source, path))
 
     def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str, str], ...]]:
         """One row for each manifest of the old and the new version, and the lists that had to be read, hashed."""
@@ -129,6 +141,25 @@ class Step:
             "snapshots": [],
             "count": UNKNOWN_COUNT if ref.added_files is None else ref.added_files + (ref.existing_files or 0),
         }
+
+
+def _is_there(store: ObjectStore, uri: str) -> bool:
+    try:
+        store.head(uri)
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def other_size(path: str, want: int, got: int) -> PermanentError:
+    """A file's name was used again. With the same size that cannot be told from what manifests say."""
+    return PermanentError(
+        "plan",
+        path,
+        f"a file of this name is mirrored with another size (want {want} bytes, got {got})",
+        "files of a table never change in place: write this one again under a new name on the source "
+        "(rewrite_data_files)",
+    )
 
 
 def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:

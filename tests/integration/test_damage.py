@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import DEFAULT, patch
@@ -131,6 +131,22 @@ def test_avro_cut_after_its_header_is_not_an_empty_table(scene: Scene, name: str
     scene.recovers()
 
 
+@pytest.mark.parametrize("name", ["manifest", "delete_manifest"])
+def test_a_manifest_whose_end_is_missing_and_whose_list_says_so_too(scene: Scene, name: str) -> None:
+    """Its length fits: only the counts of its list tell that live files are missing."""
+    path: Path = getattr(scene, name)
+    data, whole = path.read_bytes(), scene.list.read_bytes()
+    cut = data[: header_size(data)]
+    path.write_bytes(cut)
+    lengths = {f"file://{path}": len(cut)}
+    scene.list.write_bytes(in_blocks(whole, lengths=lengths))
+    error = scene.fails(PermanentError, r"fewer entries than its manifest list says \(want 1, got 0\)")
+    assert error.subject == f"file://{path}"
+    path.write_bytes(data)
+    scene.list.write_bytes(whole)
+    scene.recovers()
+
+
 def test_a_data_file_of_another_size_than_its_manifest_says(scene: Scene) -> None:
     data = scene.data.read_bytes()
     scene.data.write_bytes(data + b"more")
@@ -182,11 +198,17 @@ def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str, max
     assert len(lake.mirror_rows()) == 9
 
 
-def in_blocks(data: bytes, count: int | None = None) -> bytes:
-    """The same Avro file with each record in a block of its own; the first `count` of them."""
+def in_blocks(data: bytes, count: int | None = None, *, lengths: Mapping[str, int] | None = None) -> bytes:
+    """The same manifest list with each record in a block of its own; the first `count` of them.
+
+    `lengths` are what it shall say of some manifests.
+    """
     header = header_of(data)
     schema, codec = json.loads(header.pop("avro.schema")), header.pop("avro.codec")
-    return container(schema, [[record] for record in records(data)[:count]], codec=codec, meta=header)
+    kept = records(data)[:count]
+    for one in kept:
+        one["manifest_length"] = (lengths or {}).get(one["manifest_path"], one["manifest_length"])
+    return container(schema, [[one] for one in kept], codec=codec, meta=header)
 
 
 SPOILED = {

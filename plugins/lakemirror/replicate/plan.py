@@ -59,7 +59,7 @@ TO_READ = pa.schema(
     [
         pa.field("uri", pa.string()),
         pa.field("length", pa.int64()),
-        pa.field("entries", pa.int64()),  # at most so many, if that is known
+        pa.field("entries", pa.int64()),  # so many, deleted ones too, if that is known
         pa.field("is_source", pa.bool_()),
     ]
 )
@@ -197,7 +197,7 @@ class ReadEntries:
         store = self.context.source if is_source else self.context.mirror
         data = manifests.pieces(store, uri, length, "read manifest", is_source=is_source)
         rules = PlainRules.mapping(paths) if is_source else PlainRules.staying(paths)
-        for part in manifest.live_parts(data, uri, paths if is_source else None, rules, max_entries=entries):
+        for part in manifest.live_parts(data, uri, paths if is_source else None, rules, entries=entries):
             yield _batch_of(part) if isinstance(part, Columns) else self._rows(part, is_source)
 
     def _rows(self, entries: Iterable[manifest.LiveEntry], is_source: bool) -> pa.RecordBatch:

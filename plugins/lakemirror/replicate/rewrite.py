@@ -132,7 +132,7 @@ class RewriteManifests:
 
         def new() -> Iterator[bytes]:
             data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
-            return manifest.rewritten(data, source, self.context.paths, facts)
+            return manifest.rewritten(data, source, self.context.paths, facts, entries=row["entries"])
 
         if manifests.is_small(length):
             return put_or_adopt(

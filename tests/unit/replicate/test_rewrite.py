@@ -99,7 +99,7 @@ def rewritten(bench: Bench, data: bytes, length: int | None = None, **more: Any)
     """The stage's row for one manifest, and the requests to the source."""
     bench.store.put(bench.source("m.avro"), data, Overwrite())
     row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "has_deletes": False}
-    rows = pa.RecordBatch.from_pylist([{**row, "source_length": length or len(data)}])
+    rows = pa.RecordBatch.from_pylist([{**row, "source_length": length or len(data), "entries": None}])
     (batch,) = RewriteManifests(bench.context(**more), ())(iter([rows]))
     (found,) = batch.to_pylist()
     return found, json.loads(found["requests"])

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
-from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
+from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list, puffin
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
@@ -117,7 +117,8 @@ class RewriteManifests:
                 stores = Counted(self.context)
                 if row["has_deletes"] and facts is None:
                     facts = self._read_facts(stores)
-                stored = self._rewrite(stores, row, facts if row["has_deletes"] and facts is not None else {})
+                known = facts.reading(_Vectors(stores.mirror)) if row["has_deletes"] and facts is not None else {}
+                stored = self._rewrite(stores, row, known)
                 result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
@@ -142,6 +143,16 @@ class RewriteManifests:
                 lambda left, right: manifest.is_same(left, right, target, self.context.paths),
             )
         return stream_or_adopt(stores.mirror, target, new, self.context.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """Reads what a Puffin file of the mirror holds."""
+
+    mirror: ObjectStore
+
+    def __call__(self, target: str) -> frozenset[DeletionVector]:
+        return puffin.vectors(self.mirror.get(target, max_bytes=MAX_DELETE_FILE_BYTES).data, target)
 
 
 def _offset(vector: DeletionVector) -> int:

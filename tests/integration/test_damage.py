@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from pyiceberg.table import Table
 
-from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import Blob, ObjectStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
 from lakemirror.usecases import mirror as mirroring
-from tests.avro_bytes import header_size
+from tests.avro_bytes import container, header_of, header_size, records
 from tests.iceberg_files import commit, data_files, delete_positions, entry, manifest_file, manifests_of
+from tests.integration.looking import check_whole
 from tests.lake import ORDERS, Lake, path_of, rows
 
 pytestmark = pytest.mark.integration
@@ -129,6 +131,22 @@ def test_avro_cut_after_its_header_is_not_an_empty_table(scene: Scene, name: str
     scene.recovers()
 
 
+@pytest.mark.parametrize("name", ["manifest", "delete_manifest"])
+def test_a_manifest_whose_end_is_missing_and_whose_list_says_so_too(scene: Scene, name: str) -> None:
+    """Its length fits: only the counts of its list tell that live files are missing."""
+    path: Path = getattr(scene, name)
+    data, whole = path.read_bytes(), scene.list.read_bytes()
+    cut = data[: header_size(data)]
+    path.write_bytes(cut)
+    lengths = {f"file://{path}": len(cut)}
+    scene.list.write_bytes(in_blocks(whole, lengths=lengths))
+    error = scene.fails(PermanentError, r"fewer entries than its manifest list says \(want 1, got 0\)")
+    assert error.subject == f"file://{path}"
+    path.write_bytes(data)
+    scene.list.write_bytes(whole)
+    scene.recovers()
+
+
 def test_a_data_file_of_another_size_than_its_manifest_says(scene: Scene) -> None:
     data = scene.data.read_bytes()
     scene.data.write_bytes(data + b"more")
@@ -178,6 +196,79 @@ def test_the_source_expires_files_between_the_stages(lake: Lake, stage: str, max
         scene.recovers()
     lake.follow()
     assert len(lake.mirror_rows()) == 9
+
+
+def in_blocks(data: bytes, count: int | None = None, *, lengths: Mapping[str, int] | None = None) -> bytes:
+    """The same manifest list with each record in a block of its own; the first `count` of them.
+
+    `lengths` are what it shall say of some manifests.
+    """
+    header = header_of(data)
+    schema, codec = json.loads(header.pop("avro.schema")), header.pop("avro.codec")
+    kept = records(data)[:count]
+    for one in kept:
+        one["manifest_length"] = (lengths or {}).get(one["manifest_path"], one["manifest_length"])
+    return container(schema, [[one] for one in kept], codec=codec, meta=header)
+
+
+SPOILED = {
+    "garbage": lambda data: b"this was a manifest list",
+    "nothing": lambda data: b"",
+    "header only": lambda data: data[: header_size(data)],
+    "one block missing": lambda data: in_blocks(data, -1),
+    "a block too many": lambda data: data + data[header_size(data) :],
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_list_that_is_damaged_after_it_was_planned_from(lake: Lake, how: str) -> None:
+    """Cut between two blocks it is whole as Avro: nothing but what was seen before tells that manifests are missing."""
+    scene = Scene(small_jobs(lake, 3))
+    whole = in_blocks(scene.list.read_bytes())
+    scene.list.write_bytes(whole)
+    engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+    uri = str(detected.plan_uri)
+    lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
+    lake.app().copy_objects(ORDERS, uri, engine)
+    scene.list.write_bytes(SPOILED[how](whole))
+    with pytest.raises(TransientError, match="not what was planned from") as caught:
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+    assert caught.value.subject == f"file://{scene.list}"
+    with pytest.raises(PermanentError, match="not assembled"):
+        lake.app().publish(ORDERS, uri)
+    scene.unharmed()
+    scene.list.write_bytes(whole)
+    lake.app().rewrite_metadata(ORDERS, uri, engine)
+    lake.app().publish(ORDERS, uri)
+    lake.follow()
+    assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_plan_from_a_list_that_was_read_wrongly_is_not_taken_up(lake: Lake) -> None:
+    """A try read a list without its last block, planned and died: the next one reads it whole, and plans anew."""
+    scene = Scene(small_jobs(lake, 3))
+    whole = in_blocks(scene.list.read_bytes())
+    scene.list.write_bytes(in_blocks(whole, -1))
+    detected = lake.app().detect(ORDERS)
+    lake.app().plan_diff(ORDERS, str(detected.plan_uri), str(detected.source_name), LocalEngine(2))
+    scene.list.write_bytes(whole)
+    scene.recovers()
+
+
+def test_metadata_that_is_overwritten_after_it_was_planned_from(lake: Lake) -> None:
+    scene = Scene(small_jobs(lake, 3))
+    engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+    uri = str(detected.plan_uri)
+    lake.app().plan_diff(ORDERS, uri, str(detected.source_name), engine)
+    lake.app().copy_objects(ORDERS, uri, engine)
+    whole = scene.metadata.read_text()
+    scene.metadata.write_text(json.dumps({**json.loads(whole), "properties": {"new": "1"}}))
+    with pytest.raises(TransientError, match="not what was planned from") as caught:
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+    assert caught.value.subject == f"file://{scene.metadata}"
+    scene.unharmed()
+    scene.metadata.write_text(whole)
+    scene.recovers()
 
 
 def test_the_source_expires_files_while_a_small_change_is_copied(lake: Lake) -> None:
@@ -233,6 +324,66 @@ def compact_and_expire(scene: Scene) -> None:
     gone = [scene.data, scene.deletes, scene.manifest, scene.delete_manifest, scene.list]
     for path in {*gone, *map(path_of, before), scene.metadata}:
         path.unlink()
+
+
+SECTIONS = ["statistics", "partition-statistics"]
+
+
+def name_statistics(scene: Scene, section: str, data: bytes) -> Path:
+    """The source's head names a statistics file, which is there."""
+    path = scene.metadata.parent / "some.stats"
+    path.write_bytes(data)
+    document = json.loads(scene.metadata.read_text())
+    one = {"snapshot-id": document["current-snapshot-id"], "statistics-path": f"file://{path}"}
+    one |= {"file-size-in-bytes": len(data), "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    document[section] = [one]
+    scene.metadata.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_statistics_that_are_gone_are_left_out_and_told(scene: Scene, section: str) -> None:
+    """Engines read a table without them. They come along as soon as they are there again."""
+    path = name_statistics(scene, section, b"PFA1")
+    path.unlink()
+    told = f"statistics whose file is gone at the source: file://{path}"
+    assert scene.lake.sync().left_out == (told,)
+    assert scene.lake.mirror_rows() == scene.lake.source_rows()
+    assert check_whole(scene.lake).metadata[section] == []
+    assert scene.lake.mirror().lane == "none"
+    scene.orders.refresh().append(rows(1, 50))
+    assert scene.lake.sync().left_out == (told,)
+    path.write_bytes(b"PFA1")
+    scene.orders.refresh().append(rows(1, 60))
+    assert scene.lake.sync().left_out == ()
+    assert len(check_whole(scene.lake).metadata[section]) == 1
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_statistics_that_vanish_once_they_are_planned(lake: Lake, *, is_staged: bool) -> None:
+    scene = Scene(small_jobs(lake, 3) if is_staged else lake)
+    path = name_statistics(scene, "statistics", b"PFA1")
+    if is_staged:
+        engine, detected = LocalEngine(2), lake.app().detect(ORDERS)
+        plan = lake.app().plan_diff(ORDERS, str(detected.plan_uri), str(detected.source_name), engine)
+        path.unlink()
+        uri = lake.app().copy_objects(ORDERS, str(plan.plan_uri), engine).plan_uri
+        lake.app().rewrite_metadata(ORDERS, uri, engine)
+        result = lake.app().publish(ORDERS, uri)
+    else:
+        with patch.object(mirroring, "copy_objects", wraps=mirroring.copy_objects) as copying:
+            copying.side_effect = lambda *more: path.unlink(missing_ok=True) or DEFAULT
+            result = lake.app().mirror(ORDERS)
+    assert result.left_out == (f"statistics whose file is gone at the source: file://{path}",)
+    lake.follow()
+    assert lake.mirror_rows() == lake.source_rows()
+    check_whole(lake)
+
+
+def test_statistics_of_another_size_are_a_stop(scene: Scene) -> None:
+    path = name_statistics(scene, "statistics", b"PFA1")
+    path.write_bytes(b"PFA1 more")
+    assert scene.fails(PermanentError, "its size is not").subject == f"file://{path}"
 
 
 def test_the_catalog_points_at_nothing(scene: Scene) -> None:

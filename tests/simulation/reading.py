@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -126,7 +127,8 @@ def _key(path: str) -> str:
 
 
 def _short(uri: str, places: tuple[str, ...]) -> str:
+    """Without the folder of its own in which a recreated table lies."""
     for place in places:
         if uri.startswith(f"{place}/"):
-            return uri[len(place) + 1 :]
+            return re.sub(r"^_maps/[0-9a-f]+/", "", uri[len(place) + 1 :])
     raise NotWhole(f"{uri} lies outside {places}")

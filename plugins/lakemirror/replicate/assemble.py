@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, TransientError
 from lakemirror.formats.iceberg import metadata_json, metadata_shape
 from lakemirror.formats.iceberg.manifest_list import MirroredManifest, Seen
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import Rewritten
 from lakemirror.replicate import control
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import read_metadata
+from lakemirror.replicate.detect import fingerprint_of, read_metadata
 from lakemirror.replicate.index import ROWS, VersionIndex
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.rewrite import (
@@ -77,14 +77,20 @@ def assemble(
     }
     lists = []
     seen = Seen[tuple[bytes, bytes]]()
-    for _, list_uri in change.new_lists:
+    for _, list_uri, digest in change.new_lists:
         target = change.paths.map(list_uri)
         check_key(target)
-        stored = rewrite_list(source, mirror, list_uri, target, mirrored, seen)
+        stored = rewrite_list(source, mirror, list_uri, target, digest, mirrored, seen)
         lists.append((target, stored.size_bytes, stored.crc32c))
-    metadata = read_metadata(source, change.source_metadata_location)
+    metadata = _same_metadata(source, change)
     document = metadata_json.for_mirror(
-        metadata, change.paths, change.version, change.head, change.retained, location=layout.root
+        metadata,
+        change.paths,
+        change.version,
+        change.head,
+        change.retained,
+        location=layout.root,
+        dangling=change.dangling,
     )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
@@ -112,6 +118,20 @@ def assemble(
             [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
         ),
     )
+
+
+def _same_metadata(store: ObjectStore, change: Change) -> metadata_json.Json:
+    """The metadata that was planned from: what is left out of it here would be left out of the mirror."""
+    metadata = read_metadata(store, change.source_metadata_location)
+    got = fingerprint_of(metadata, change.head)
+    if got != change.source_fingerprint:
+        raise TransientError(
+            "rewrite",
+            change.source_metadata_location,
+            f"the metadata file is not what was planned from (want {change.source_fingerprint}, got {got})",
+            "run again: it plans anew; if that does not help, the source overwrites its metadata files",
+        )
+    return metadata
 
 
 def save(store: ObjectStore, plan_uri: str, assembled: Assembled) -> None:
@@ -155,7 +175,7 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
             raise PermanentError("rewrite", row["source"], "a manifest was planned but not rewritten", "report this")
         there = {name: known[name] for name in ("target_length", "crc32c")}
         rows.append({**{name: row[name] for name in ROWS.names}, **there})
-    statistics = change.known_statistics | {path for path, _ in change.statistics}
+    statistics = change.known_statistics | {*change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     retained = frozenset(change.retained)
     return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation)

@@ -23,7 +23,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
@@ -34,9 +34,9 @@ _FIELDS: dict[str, control.Check] = {
     "demoted": all_of(is_count),
     "head": or_none(is_id),
     **dict.fromkeys(("retained", "referenced"), all_of(is_id)),
-    **dict.fromkeys(("private", "left_out", "known_statistics"), all_of(is_text)),
-    "new_lists": all_of(tuple_of(is_id, is_text)),
-    "statistics": all_of(tuple_of(is_text, is_count)),
+    **dict.fromkeys(("private", "left_out", "dangling"), all_of(is_text)),
+    "new_lists": all_of(tuple_of(is_id, is_text, is_text)),
+    **dict.fromkeys(("statistics", "known_statistics"), all_of(tuple_of(is_text, is_count))),
     "rules": all_of(tuple_of(is_text, is_text)),
     "lane": lambda lane: lane in ("none", "task", "spark"),
 }
@@ -74,9 +74,10 @@ class Change:
     head: int | None
     retained: tuple[int, ...]
     referenced: tuple[int, ...]
-    new_lists: tuple[tuple[int, str], ...]
+    new_lists: tuple[tuple[int, str, str], ...]  # snapshot, manifest list, and its SHA-256 as detect read it
     statistics: tuple[tuple[str, int], ...]
-    known_statistics: frozenset[str]
+    known_statistics: frozenset[tuple[str, int]]
+    dangling: tuple[str, ...]  # statistics files that the source names and does not have
     files_at_most: int
     lane: Lane
     rules: tuple[tuple[str, str], ...]
@@ -94,7 +95,8 @@ class Change:
         """The plan's name as it follows from the change."""
         facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version}
         parent = {"from": self.from_version, "checksum": self.parent_checksum}
-        return plan_id_of({**facts, **parent, "source": self.source_metadata_location, "paths": self.paths.digest})
+        source = {"source": self.source_metadata_location, "lists": self.new_lists, "statistics": self.statistics}
+        return plan_id_of({**facts, **parent, **source, "paths": self.paths.digest})
 
     def rows(self, *states: str) -> pa.Table:
         return self.manifests.filter(pa.compute.is_in(self.manifests["state"], pa.array(states)))
@@ -130,8 +132,8 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
 
 def _of(document: dict[str, Any], manifests: pa.Table) -> Change:
     document["table"] = TableRef.parse(document["table"])
-    document["known_statistics"] = frozenset(document["known_statistics"])
-    for name in ("retained", "referenced", "private", "left_out", "demoted"):
+    document["known_statistics"] = frozenset((path, size) for path, size in document["known_statistics"])
+    for name in ("retained", "referenced", "private", "left_out", "dangling", "demoted"):
         document[name] = tuple(document[name])
     for name in ("new_lists", "statistics", "rules"):
         document[name] = tuple(tuple(item) for item in document[name])

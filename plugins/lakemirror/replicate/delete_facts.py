@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from functools import cache, partial
 
 import pyarrow as pa
 
@@ -16,10 +18,18 @@ class DeleteFacts(Mapping[str, DeleteFileFacts]):
     The answer to the last question is kept: the entries of one Puffin file follow each other.
     """
 
+    _read: Callable[[str], frozenset[DeletionVector]] | None = None
+
     def __init__(self, facts: pa.Table) -> None:
         ordered = facts.sort_by("target").combine_chunks()
         self._columns = [ordered[name].combine_chunks() for name in ("target", "size", "lower", "upper", "vectors")]
         self._last: tuple[str, DeleteFileFacts] | None = None
+
+    def reading(self, read: Callable[[str], frozenset[DeletionVector]]) -> DeleteFacts:
+        """The same facts; what vectors a file of an earlier version has is read by `read`, if somebody asks."""
+        made = copy(self)
+        made._read, made._last = read, None
+        return made
 
     def __getitem__(self, target: str) -> DeleteFileFacts:
         if self._last is None or self._last[0] != target:
@@ -33,7 +43,8 @@ class DeleteFacts(Mapping[str, DeleteFileFacts]):
             raise KeyError(target)
         size, lower, upper, vectors = (column[at].as_py() for column in values)
         known = None if vectors is None else frozenset(DeletionVector(**vector) for vector in vectors)
-        return DeleteFileFacts(size, lower, upper, known)
+        read = None if self._read is None or known is not None else cache(partial(self._read, target))
+        return DeleteFileFacts(size, lower, upper, known, read)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns[0].to_pylist())

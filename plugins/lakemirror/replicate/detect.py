@@ -127,7 +127,7 @@ def _step_to(
     metadata = read_metadata(sides.source, location)
     metadata_json.refuse_unsupported(metadata, str(table), accepts_v1=policy.accepts_v1)
     head = _head(metadata, target_snapshot_id, table)
-    fingerprint = _fingerprint(metadata, head)
+    fingerprint = fingerprint_of(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
         return Unchanged(newest, "nothing that a reader could see has changed on the source")
     if chain.found is not None and newest is not None:
@@ -135,7 +135,7 @@ def _step_to(
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
     index = indexes.load(sides.mirror, newest.index_uri, newest.index_sha256) if newest and same_epoch else None
-    known, left_out = _known(index, metadata["location"], layout, sides)
+    known, left_out = _known(index, metadata, layout, sides, is_first=newest is None)
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = _source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
@@ -152,8 +152,10 @@ def _step_to(
     step = replace(step, retained=retained.snapshots)
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
-    statistics = step.new_statistics()
-    weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, _ in new_lists], known.mirrored)
+    dangling = step.dangling(sides.source)
+    statistics = tuple((path, size) for path, size in step.new_statistics() if path not in dangling)
+    left_out = (*left_out, *(f"statistics whose file is gone at the source: {path}" for path in dangling))
+    weight = bytes_at_most(metadata, [snapshot_id for snapshot_id, *_ in new_lists], known.mirrored)
     change = Change(
         table=table,
         plan_id="",
@@ -169,7 +171,8 @@ def _step_to(
         referenced=step.referenced(),
         new_lists=new_lists,
         statistics=statistics,
-        known_statistics=known.statistics & {path for path, _ in step.statistics()},
+        known_statistics=known.statistics & {*step.statistics()},
+        dangling=dangling,
         files_at_most=min(at_most, UNKNOWN_COUNT) + len(statistics),
         lane=choose_lane(at_most + len(statistics), weight, policy.small_change_files, policy.small_change_bytes),
         rules=paths.rules,
@@ -191,21 +194,25 @@ def read_metadata(store: ObjectStore, location: str) -> Json:
 
 
 def _known(
-    index: VersionIndex | None, location: str, layout: TableLayout, sides: Sides
+    index: VersionIndex | None, metadata: Json, layout: TableLayout, sides: Sides, *, is_first: bool
 ) -> tuple[VersionIndex, tuple[str, ...]]:
     """What the newest version holds under the map that is in force now.
 
     Manifests of the mirror hold places of files; deletes written by another map would miss those files. So a map that
     sends any known place elsewhere begins anew, in a folder of its own that is named by it: nothing that was written
-    under another map is built on, and nothing of it is overwritten.
+    under another map is built on, and nothing of it is overwritten. So does a table that was recreated: its files may
+    have the names of those that the mirror has of the table before it.
     """
+    location = metadata["location"]
+    whole = prefix_map(location, layout, sides.roots)
+    generation = hashlib.sha256(f"{whole.digest} {metadata['table-uuid']}".encode()).hexdigest()
     if index is None:
-        return VersionIndex.empty(prefix_map(location, layout, sides.roots)), ()
+        generation = "" if is_first else generation
+        return VersionIndex.empty(prefix_map(location, layout, sides.roots, generation), generation), ()
     paths = prefix_map(location, layout, sides.roots, index.generation)
     change = paths.first_change(index.paths)
     if change is None:
         return replace(index, paths=paths), ()
-    generation = prefix_map(location, layout, sides.roots).digest
     paths = prefix_map(location, layout, sides.roots, generation)
     told = f"everything that was mirrored before: {change}; all files are copied anew, below {layout.home(generation)}"
     return VersionIndex.empty(paths, generation), (told,)
@@ -259,7 +266,8 @@ def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> in
     return target_snapshot_id
 
 
-def _fingerprint(metadata: Json, head: int | None) -> str:
+def fingerprint_of(metadata: Json, head: int | None) -> str:
+    """A hash over all of the source's state that a reader could tell apart."""
     fields = {**metadata_json.fingerprint_fields(metadata), "head": head}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 

@@ -45,7 +45,7 @@ class VersionIndex:
 
     manifests: pa.Table
     mirrored: frozenset[int]
-    statistics: frozenset[str]
+    statistics: frozenset[tuple[str, int]]  # paths and sizes
     paths: PrefixMap
     generation: str = ""  # names the map, once it is not the first one of this mirror table
 
@@ -90,7 +90,7 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     is_inside = control.inside(root)
     fields: dict[str, control.Check] = {
         "mirrored": control.all_of(control.is_id),
-        "statistics": control.all_of(control.is_text),
+        "statistics": control.all_of(control.tuple_of(control.is_text, control.is_count)),
         "rules": control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True))),
         "generation": lambda value: isinstance(value, str) and _GENERATION.fullmatch(value) is not None,
     }
@@ -102,5 +102,6 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     if pc.any(pc.greater(0, rows["target_length"])).as_py() or rows["snapshots"].combine_chunks().flatten().null_count:
         raise control.altered(uri, "a length is negative, or a snapshot has no id")
     rules = tuple((source, target) for source, target in document["rules"])
-    mirrored, statistics = frozenset(document["mirrored"]), frozenset(document["statistics"])
+    mirrored = frozenset(document["mirrored"])
+    statistics = frozenset((path, size) for path, size in document["statistics"])
     return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"])

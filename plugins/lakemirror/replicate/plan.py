@@ -21,6 +21,7 @@ from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
 from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
+from lakemirror.replicate.step import other_size
 from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 from lakemirror.storage.probe_keys import ODD
@@ -58,7 +59,7 @@ TO_READ = pa.schema(
     [
         pa.field("uri", pa.string()),
         pa.field("length", pa.int64()),
-        pa.field("entries", pa.int64()),  # at most so many, if that is known
+        pa.field("entries", pa.int64()),  # so many, deleted ones too, if that is known
         pa.field("is_source", pa.bool_()),
     ]
 )
@@ -196,7 +197,7 @@ class ReadEntries:
         store = self.context.source if is_source else self.context.mirror
         data = manifests.pieces(store, uri, length, "read manifest", is_source=is_source)
         rules = PlainRules.mapping(paths) if is_source else PlainRules.staying(paths)
-        for part in manifest.live_parts(data, uri, paths if is_source else None, rules, max_entries=entries):
+        for part in manifest.live_parts(data, uri, paths if is_source else None, rules, entries=entries):
             yield _batch_of(part) if isinstance(part, Columns) else self._rows(part, is_source)
 
     def _rows(self, entries: Iterable[manifest.LiveEntry], is_source: bool) -> pa.RecordBatch:
@@ -260,12 +261,21 @@ class PackSegments:
         joined = pa.Table.from_batches(parts)
         missing = pc.is_null(joined["known_size"])
         is_delete = pc.equal(joined["kind"], "position_delete")
+        self._refuse_other_sizes(joined.filter(pc.invert(is_delete)))
         yield from self.write("copy", joined.filter(pc.and_(missing, pc.invert(is_delete))).select(ITEM.names))
         yield from self.write("delete", joined.filter(pc.and_(missing, is_delete)).select(ITEM.names))
         known = joined.filter(pc.and_(pc.invert(missing), is_delete))
         facts = known.select(["target", "known_size", "known_lower", "known_upper"])
         facts = facts.append_column("vectors", pa.nulls(known.num_rows, FACT.field("vectors").type))
         yield from self.write("fact", facts.rename_columns(FACT.names))
+
+    @staticmethod
+    def _refuse_other_sizes(copied: pa.Table) -> None:
+        """What is copied as it is has the same size on both sides; deletes that were rewritten need not."""
+        differ = copied.filter(pc.not_equal(copied["size"], copied["known_size"]))  # null where nothing is known
+        if differ.num_rows:
+            first = differ.sort_by("target").slice(0, 1).to_pylist()[0]
+            raise other_size(first["source"], first["known_size"], first["size"])
 
     def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
         """Pack items into balanced bins of bounded count and bytes; a file that several tasks shall share is alone."""

@@ -6,14 +6,15 @@ records; with other records it is a stop, never an overwrite.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.errors import PermanentError, SourceVanishedError
-from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list
+from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
+from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list, puffin
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
@@ -116,7 +117,8 @@ class RewriteManifests:
                 stores = Counted(self.context)
                 if row["has_deletes"] and facts is None:
                     facts = self._read_facts(stores)
-                stored = self._rewrite(stores, row, facts if row["has_deletes"] and facts is not None else {})
+                known = facts.reading(_Vectors(stores.mirror)) if row["has_deletes"] and facts is not None else {}
+                stored = self._rewrite(stores, row, known)
                 result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
@@ -131,7 +133,7 @@ class RewriteManifests:
 
         def new() -> Iterator[bytes]:
             data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
-            return manifest.rewritten(data, source, self.context.paths, facts)
+            return manifest.rewritten(data, source, self.context.paths, facts, entries=row["entries"])
 
         if manifests.is_small(length):
             return put_or_adopt(
@@ -143,6 +145,16 @@ class RewriteManifests:
         return stream_or_adopt(stores.mirror, target, new, self.context.paths)
 
 
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """Reads what a Puffin file of the mirror holds."""
+
+    mirror: ObjectStore
+
+    def __call__(self, target: str) -> frozenset[DeletionVector]:
+        return puffin.vectors(self.mirror.get(target, max_bytes=MAX_DELETE_FILE_BYTES).data, target)
+
+
 def _offset(vector: DeletionVector) -> int:
     return vector.offset
 
@@ -152,11 +164,25 @@ def rewrite_list(
     mirror: ObjectStore,
     uri: str,
     target: str,
+    sha256: str,
     manifests: Mapping[str, manifest_list.MirroredManifest],
     seen: manifest_list.Seen[tuple[bytes, bytes]] | None = None,
 ) -> Stored:
-    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`."""
-    new = manifest_list.rewrite(read_source(source, uri, manifest_list.MAX_BYTES), uri, manifests, seen)
+    """A manifest list, once all its manifests are in the mirror; `seen` is for lists with the same `manifests`.
+
+    It must be the very bytes that were planned from. A list that lost some of its blocks is whole as Avro: it would be
+    published without the manifests that it no longer names.
+    """
+    data = read_source(source, uri, manifest_list.MAX_BYTES)
+    got = hashlib.sha256(data).hexdigest()
+    if got != sha256:
+        raise TransientError(
+            "rewrite",
+            uri,
+            f"the manifest list is not what was planned from (want SHA-256 {sha256}, got {got} of {len(data)} bytes)",
+            "run again: it reads the list anew; if that does not help, the source's file is damaged",
+        )
+    new = manifest_list.rewrite(data, uri, manifests, seen)
     return put_or_adopt(mirror, target, new, lambda left, right: avro.same_records(left, right, target))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -64,10 +65,22 @@ class Step:
         return metadata_json.statistics_files(self.metadata, self.retained)
 
     def new_statistics(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted({(path, size) for path, size in self.statistics() if path not in self.known.statistics}))
+        """Those that the mirror lacks; one that it has under this name with another size is a stop."""
+        sizes = dict(self.known.statistics)
+        for path, size in self.statistics():
+            if sizes.setdefault(path, size) != size:
+                raise other_size(path, sizes[path], size)
+        return tuple(sorted({*self.statistics()} - self.known.statistics))
 
-    def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str], ...]]:
-        """One row for each manifest of the old and the new version, and the lists that had to be read."""
+    def dangling(self, source: ObjectStore) -> tuple[str, ...]:
+        """New statistics files that are gone. Engines read a table without them; so does the mirror, and tells it."""
+        new = [path for path, _ in self.new_statistics()]
+        for path in new:
+            check_key(self.paths.map(path))  # nothing outside the table's places is asked for
+        return tuple(path for path in new if not _is_there(source, path))
+
+    def manifests(self, source: ObjectStore) -> tuple[list[ManifestRow], tuple[tuple[int, str, str], ...]]:
+        """One row for each manifest of the old and the new version, and the lists that had to be read, hashed."""
         there = metadata_json.snapshots(self.metadata)
         known = {row["source"]: row for row in self.known.manifests.to_pylist()}
         have: dict[int, list[str]] = {}
@@ -84,9 +97,9 @@ class Step:
                         rows[path] = _reused(known[path])
                     rows[path]["snapshots"].append(snapshot_id)
                 continue
-            list_path = there[snapshot_id]["manifest-list"]
-            new_lists.append((snapshot_id, list_path))
-            for ref in self._read_list(source, there[snapshot_id], seen):
+            refs, digest = self._read_list(source, there[snapshot_id], seen)
+            new_lists.append((snapshot_id, there[snapshot_id]["manifest-list"], digest))
+            for ref in refs:
                 if ref.path not in rows:
                     rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref)
                 rows[ref.path]["snapshots"].append(snapshot_id)
@@ -95,13 +108,14 @@ class Step:
 
     def _read_list(
         self, source: ObjectStore, snapshot: Json, seen: manifest_list.Seen[manifest_list.ManifestRef]
-    ) -> tuple[manifest_list.ManifestRef, ...]:
+    ) -> tuple[tuple[manifest_list.ManifestRef, ...], str]:
         path = snapshot["manifest-list"]
         check_key(self.paths.map(path))
         try:
-            found = manifest_list.read(source.get(path, max_bytes=manifest_list.MAX_BYTES).data, path, seen)
+            data = source.get(path, max_bytes=manifest_list.MAX_BYTES).data
         except ObjectNotFound as err:
             raise SourceVanishedError("detect", path, "the source's manifest list is gone", "run again") from err
+        found = manifest_list.read(data, path, seen)
         if not found and metadata_json.has_files(snapshot):
             raise PermanentError(
                 "detect",
@@ -109,7 +123,7 @@ class Step:
                 "the manifest list is empty, but the snapshot's summary tells of files",
                 "the file is cut; repair the source",
             )
-        return found
+        return found, hashlib.sha256(data).hexdigest()
 
     def _added(self, ref: manifest_list.ManifestRef) -> ManifestRow:
         target = self.paths.map(ref.path)
@@ -127,6 +141,25 @@ class Step:
             "snapshots": [],
             "count": UNKNOWN_COUNT if ref.added_files is None else ref.added_files + (ref.existing_files or 0),
         }
+
+
+def _is_there(store: ObjectStore, uri: str) -> bool:
+    try:
+        store.head(uri)
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def other_size(path: str, want: int, got: int) -> PermanentError:
+    """A file's name was used again. With the same size that cannot be told from what manifests say."""
+    return PermanentError(
+        "plan",
+        path,
+        f"a file of this name is mirrored with another size (want {want} bytes, got {got})",
+        "files of a table never change in place: write this one again under a new name on the source "
+        "(rewrite_data_files)",
+    )
 
 
 def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:

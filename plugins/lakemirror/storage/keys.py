@@ -1,9 +1,9 @@
 """Object URIs: taken apart, put together, and refused by name where a store cannot hold the key.
 
 URIs are literal: `%20` is three characters. What passes `check_key` is stored, read and listed under exactly that key
-by the store it names. Refused: empty, `.` and `..` segments, a trailing `/`, control characters, text that is not
-Unicode, keys over 1,024 bytes on S3 and GCS, on files names over 255 bytes, and `#`, which marks unfinished writes
-there (here and in obstore).
+by the store it names. Refused: empty segments (S3 and GCS hold such keys, obstore cannot name them), `.` and `..`
+segments, a trailing `/`, control characters, text that is not Unicode, keys over 1,024 bytes on S3 and GCS, on files
+names over 255 bytes, and `#`, which marks unfinished writes there (here and in obstore).
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _check_segments(uri: str, op: str, address: Address) -> None:
         raise _refused(op, uri, f"it is longer than {_MAX_KEY_BYTES[kind]} bytes ({len(encoded)})")
     segments = key.split("/")
     if "" in segments:
-        raise _refused(op, uri, "it holds '//'")
+        who = "the client by which the store is reached" if kind in ("s3", "gs") else "the store"
+        raise _refused(op, uri, "it holds '//'", who)
     for dots in (".", ".."):
         if dots in segments:
             raise _refused(op, uri, f"it holds the segment {dots!r}")
@@ -128,8 +129,8 @@ def _check_segments(uri: str, op: str, address: Address) -> None:
             raise _refused(op, uri, f"it holds a name longer than {_MAX_NAME_BYTES} bytes")
 
 
-def _refused(op: str, uri: str, why: str) -> PermanentError:
-    return PermanentError(op, _shown(uri), f"the store cannot hold this key: {why}", _HINT)
+def _refused(op: str, uri: str, why: str, who: str = "the store") -> PermanentError:
+    return PermanentError(op, _shown(uri), f"{who} cannot hold this key: {why}", _HINT)
 
 
 def _shown(uri: str) -> str:

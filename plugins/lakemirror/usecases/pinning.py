@@ -49,7 +49,7 @@ def unpin(run: MirrorRun, published: Change) -> None:
 
 
 def _names(change: Change) -> dict[str, int]:
-    return {f"{PIN_PREFIX}{snapshot_id}": snapshot_id for snapshot_id, _ in change.new_lists}
+    return {f"{PIN_PREFIX}{snapshot_id}": snapshot_id for snapshot_id, *_ in change.new_lists}
 
 
 def _change(run: MirrorRun, ours: dict[str, int], *, is_last: bool) -> bool:

@@ -19,7 +19,17 @@ from lakemirror.replicate.stage import LocalEngine, sum_requests
 from lakemirror.storage.port import ObjectNotFound, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.avro_bytes import header_size
-from tests.iceberg_files import DELETED, EXISTING, PATH_ID, POSITION_DELETES, bounds, entry, manifest
+from tests.iceberg_files import (
+    DATA,
+    DELETED,
+    EQUALITY_DELETES,
+    EXISTING,
+    PATH_ID,
+    POSITION_DELETES,
+    bounds,
+    entry,
+    manifest,
+)
 from tests.unit.replicate.conftest import Bench
 
 DELETES = {"content": "deletes"}
@@ -50,6 +60,7 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
         new_lists=(),
         statistics=statistics,
         known_statistics=frozenset(),
+        dangling=(),
         files_at_most=0,
         lane="task",
         rules=bench.paths.rules,
@@ -90,6 +101,18 @@ def test_what_removed_manifests_held_is_known_from_the_mirror(bench: Bench) -> N
     removed = manifest([entry(bench.target("a")), entry(bench.target("c"))])
     rows = row(bench, "m2", "added", added), row(bench, "m1", "removed", removed)
     assert made(bench, *rows) == {"copy": ["b"]}
+
+
+@pytest.mark.parametrize("content", [DATA, EQUALITY_DELETES])
+def test_a_known_file_with_another_size_is_a_stop(bench: Bench, content: int) -> None:
+    """Somebody used its name again: the mirror has the old bytes."""
+    meta = {} if content == DATA else DELETES
+    added = manifest([entry(bench.source("a"), content=content, size=11)], meta=meta)
+    removed = manifest([entry(bench.target("a"), content=content, size=10)], meta=meta)
+    with pytest.raises(PermanentError, match=r"another size \(want 10 bytes, got 11\)") as caught:
+        made(bench, row(bench, "m2", "added", added), row(bench, "m1", "removed", removed))
+    assert caught.value.subject == bench.source("a")
+    assert bench.objects().keys() == {"m1"}
 
 
 def test_removed_manifests_are_not_read_if_nothing_was_carried_over(bench: Bench) -> None:
@@ -277,7 +300,11 @@ def test_a_change_is_read_back_as_it_was_saved(bench: Bench) -> None:
 
     one = change(bench, row(bench, "m1", "added", b"x"), statistics=(("s3://x", 1),))
     one = replace(
-        one, new_lists=((1, "s3://l"),), known_statistics=frozenset({"b", "a"}), head=None, parent_checksum=None
+        one,
+        new_lists=((1, "s3://l", "0af"),),
+        known_statistics=frozenset({("b", 1), ("a", 2)}),
+        head=None,
+        parent_checksum=None,
     )
     one = replace(one, plan_id=one.expected_plan_id)
     loaded = changes.load(bench.store, one.save(bench.store, bench.layout))

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from lakemirror.errors import PermanentError, SourceVanishedError
-from lakemirror.formats.iceberg import avro
-from lakemirror.replicate import manifests
+from lakemirror.formats.iceberg import avro, puffin
+from lakemirror.replicate import manifests, segments
+from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.rewrite import RewriteManifests, Stored, put_or_adopt, read_source, stream_or_adopt
 from lakemirror.storage.port import Overwrite
-from tests.avro_bytes import container, header_size
-from tests.iceberg_files import entry, manifest
+from tests.avro_bytes import container, header_size, records
+from tests.iceberg_files import ADDED, EXISTING, POSITION_DELETES, entry, manifest
+from tests.puffin_bytes import deletion_vectors
 from tests.unit.replicate.conftest import Bench
 
 SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string", "field-id": 1}]}
@@ -99,7 +101,7 @@ def rewritten(bench: Bench, data: bytes, length: int | None = None, **more: Any)
     """The stage's row for one manifest, and the requests to the source."""
     bench.store.put(bench.source("m.avro"), data, Overwrite())
     row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "has_deletes": False}
-    rows = pa.RecordBatch.from_pylist([{**row, "source_length": length or len(data)}])
+    rows = pa.RecordBatch.from_pylist([{**row, "source_length": length or len(data), "entries": None}])
     (batch,) = RewriteManifests(bench.context(**more), ())(iter([rows]))
     (found,) = batch.to_pylist()
     return found, json.loads(found["requests"])
@@ -140,3 +142,36 @@ def test_a_source_object_that_is_gone_is_transient(bench: Bench) -> None:
     with pytest.raises(SourceVanishedError) as caught:
         read_source(bench.store, bench.source("m.avro"), 100)
     assert caught.value.kind == "transient"
+
+
+@pytest.mark.parametrize(("length_off", "status"), [(0, ADDED), (1, ADDED), (0, EXISTING)])
+def test_a_new_entry_for_a_puffin_file_of_an_earlier_version(bench: Bench, length_off: int, status: int) -> None:
+    """The plan knows the file's size alone; what it holds is read from the mirror, and only where the entry is new."""
+    data = deletion_vectors({bench.target("a"): [1, 5], bench.target("b"): [2]})
+    bench.store.put(bench.target("v.puffin"), data)
+    (vector,) = (one for one in puffin.vectors(data, "v") if one.referenced_data_file == bench.target("b"))
+    named = entry(
+        bench.source("v.puffin"),
+        status=status,
+        content=POSITION_DELETES,
+        file_format="PUFFIN",
+        size=len(data),
+        record_count=1,
+        referenced_data_file=bench.source("b"),
+        content_offset=vector.offset,
+        content_size_in_bytes=vector.length + length_off,
+    )
+    made = manifest([named], version=3, meta={"content": "deletes"})
+    bench.store.put(bench.source("m.avro"), made)
+    fact = {"target": bench.target("v.puffin"), "size": len(data)}
+    fact_uri = segments.write(bench.store, bench.layout.plan("p"), "fact", pa.Table.from_pylist([fact], FACT))
+    row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "source_length": len(made)}
+    rows = pa.RecordBatch.from_pylist([{**row, "has_deletes": True, "entries": 1}])
+    if length_off:
+        with pytest.raises(PermanentError, match="no deletion vector for"):
+            list(RewriteManifests(bench.context(), (fact_uri,))(iter([rows])))
+        return
+    (batch,) = RewriteManifests(bench.context(), (fact_uri,))(iter([rows]))
+    (found,) = batch.to_pylist()
+    assert json.loads(found["requests"])["mirror"]["get"] == (2 if status == ADDED else 1)
+    assert records(bench.store.get(bench.target("m.avro")).data)[0]["data_file"]["content_offset"] == vector.offset

@@ -96,32 +96,43 @@ def live_parts(
     paths: PrefixMap | None,
     rules: PlainRules,
     *,
-    max_entries: int | None = None,
+    entries: int | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Columns | list[LiveEntry]]:
     """The live entries of a manifest in order, some at a time: as columns where all of them are plain data files.
 
     With the walker in Python, and for what `rules` do not map beyond doubt, they come as objects. `paths` as above.
-    Whoever holds all of them in memory says by `max_entries` how many entries the manifest may have: a file of a few
-    kilobytes can unpack to billions.
+    `entries` is how many its list says that it has, deleted ones too: fewer mean that it is cut, and of more a file of
+    a few kilobytes can unpack to billions.
     """
     stream = _open(data, uri)
     holds_deletes = _holds_deletes(stream.header)
     walker = _walker(stream.header, uri, TO_READ_DELETES if holds_deletes else TO_READ_DATA, engine)
-    left = max_entries
-    for block in stream.blocks():
-        if left is not None:
-            left -= block.count
-            if left < 0:
-                raise PermanentError(
-                    "read manifest",
-                    uri,
-                    f"it holds more entries than its manifest list says (want {max_entries})",
-                    "the source's files contradict each other; nothing was published",
-                )
+    for block in _counted(stream.blocks(), uri, entries):
         for ranges in _ranges_of(walker, block, uri):
             columns = None if holds_deletes else plain_manifest.columns(walker, ranges, rules)
             yield columns or _entries(ranges, uri, paths, holds_deletes=holds_deletes)
+
+
+def _counted(blocks: Iterable[avro.Block], uri: str, want: int | None) -> Iterator[avro.Block]:
+    """The same blocks, which together must have so many entries, if that is known."""
+    got = 0
+    for block in blocks:
+        got += block.count
+        if want is not None and got > want:
+            raise _other_count(uri, "more", want, got)
+        yield block
+    if want is not None and got < want:
+        raise _other_count(uri, "fewer", want, got)
+
+
+def _other_count(uri: str, how: str, want: int, got: int) -> PermanentError:
+    return PermanentError(
+        "read manifest",
+        uri,
+        f"it holds {how} entries than its manifest list says (want {want}, got {got})",
+        "the file is damaged, or its writer counts wrongly: then rewrite the manifests on the source",
+    )
 
 
 def _entries(ranges: Ranges, uri: str, paths: PrefixMap | None, *, holds_deletes: bool) -> list[LiveEntry]:
@@ -153,9 +164,13 @@ def rewritten(
     paths: PrefixMap,
     deletes: Mapping[str, DeleteFileFacts],
     *,
+    entries: int | None = None,
     engine: Engine | None = None,
 ) -> Iterator[bytes]:
-    """The same in pieces, block by block: a manifest of any length in the memory of one block."""
+    """The same in pieces, block by block: a manifest of any length in the memory of one block.
+
+    `entries` as for `live_parts`; that there are fewer is told after the last of them.
+    """
     stream = _open(data, uri)
     holds_deletes = _holds_deletes(stream.header)
     walker = _walker(stream.header, uri, TO_REWRITE_DELETES if holds_deletes else TO_REWRITE_DATA, engine)
@@ -170,7 +185,7 @@ def rewritten(
             parts.append(_spliced(ranges, uri, paths, deletes, holds_deletes=holds_deletes) if new is None else new)
         return avro.Block(block.count, parts[0] if len(parts) == 1 else b"".join(parts))
 
-    return avro.assembled(_path_free(stream.header, uri, paths), map(block_of, stream.blocks()))
+    return avro.assembled(_path_free(stream.header, uri, paths), map(block_of, _counted(stream.blocks(), uri, entries)))
 
 
 def is_same(left: bytes | Iterable[bytes], right: bytes | Iterable[bytes], uri: str, paths: PrefixMap) -> bool:

@@ -5,7 +5,8 @@ Deleted entries are edited as well, and their files never opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -31,7 +32,7 @@ from lakemirror.formats.iceberg.manifest_fields import (
 )
 from lakemirror.model.paths import PrefixMap
 
-DELETED = 2
+ADDED, DELETED = 1, 2
 DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's file_path column
 
 Kind = Literal["data", "position_delete", "equality_delete"]
@@ -67,13 +68,15 @@ class DeletionVector:
 class DeleteFileFacts:
     """What a manifest must say of a rewritten delete file.
 
-    `vectors` are those of a Puffin file; None if it was rewritten, and its entries checked, with an earlier version.
+    `vectors` are those of a Puffin file; None if it was rewritten with an earlier version. Entries that are carried
+    over were checked with it then; for one that is new `read_vectors` looks into the mirror's file.
     """
 
     size_bytes: int
     lower: bytes | None
     upper: bytes | None
     vectors: frozenset[DeletionVector] | None = None
+    read_vectors: Callable[[], frozenset[DeletionVector]] | None = dataclasses.field(default=None, compare=False)
 
 
 @contextmanager
@@ -212,7 +215,10 @@ def _check_vector(record: Record, uri: str, paths: PrefixMap, facts: DeleteFileF
             "rewrite manifest", uri, f"the entry of a deletion vector in {path} has no numbers", "the file is damaged"
         )
     vector = DeletionVector(paths.map(referenced), offset, length, int(str(rows)))
-    if facts.vectors is not None and vector not in facts.vectors:
+    known = facts.vectors
+    if known is None and facts.read_vectors is not None and _value(record, STATUS, uri) == ADDED:
+        known = facts.read_vectors()
+    if known is not None and vector not in known:
         raise PermanentError(
             "rewrite manifest",
             uri,

@@ -12,7 +12,7 @@ import io
 import json
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -75,6 +75,11 @@ def refuse_unsupported(metadata: Json, subject: str, *, accepts_v1: bool = True)
     properties = metadata.get("properties") or {}
     if metadata.get("encryption-keys") or any(key.startswith("encryption.") for key in properties):
         raise UnsupportedError("detect", subject, "the table is encrypted", "encrypted tables are not mirrored")
+    for section in _STATISTICS:
+        for entry in metadata.get(section) or ():
+            if entry.get("key-metadata") is not None:
+                what = f"the {section} of snapshot {entry['snapshot-id']} are encrypted"
+                raise UnsupportedError("detect", subject, what, "encrypted tables are not mirrored")
     wanted = {ref["snapshot-id"] for ref in refs(metadata).values()}
     for snapshot in snapshots(metadata).values():
         if "manifest-list" not in snapshot and snapshot["snapshot-id"] in wanted:
@@ -157,8 +162,12 @@ def for_mirror(
     retained: Iterable[int],
     *,
     location: str,
+    dangling: Collection[str] = (),
 ) -> MirrorMetadata:
-    """The metadata of a version for a table at `location`, with `head` as main and only the retained snapshots."""
+    """The metadata of a version for a table at `location`, with `head` as main and only the retained snapshots.
+
+    Statistics whose file is one of `dangling` are left out; whoever names them tells so.
+    """
     kept = set(retained)
     free = PathFree(paths)
     mirror: Json = free.fields({key: value for key, value in source.items() if key not in (*_STRUCTURE, *_REMADE)})
@@ -178,7 +187,7 @@ def for_mirror(
             mirror[section] = [
                 free.entry(entry, "statistics-path", f"{section} of snapshot {entry['snapshot-id']}")
                 for entry in source[section] or ()
-                if entry["snapshot-id"] in kept
+                if entry["snapshot-id"] in kept and entry["statistics-path"] not in dangling
             ]
     mirror["properties"] = _properties(source.get("properties") or {}, paths, version, head, free)
     data = json.dumps(mirror, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()

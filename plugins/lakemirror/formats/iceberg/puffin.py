@@ -66,6 +66,15 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise _damaged(uri, err) from err
 
 
+def vectors(data: bytes, uri: str) -> frozenset[DeletionVector]:
+    """The deletion vectors of a file, verified, for the data files that it names."""
+    try:
+        file = _parse(data, uri)
+        return frozenset(_checked_vector(file.body, blob) for blob in file.blobs if blob["type"] == DELETION_VECTOR)
+    except _DAMAGED as err:
+        raise _damaged(uri, err) from err
+
+
 def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
     blobs: list[Json] = []
     vectors: list[DeletionVector] = []

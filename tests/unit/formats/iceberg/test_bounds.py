@@ -100,9 +100,25 @@ def test_a_list_of_too_many_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_manifest_with_more_entries_than_its_list_says(engine: Any) -> None:
     data = made([entry(f"{HOME}/{name}") for name in "abc"], blocks=3)
-    assert len(live(data, engine=engine, max_entries=3)) == 3
-    with pytest.raises(PermanentError, match=r"more entries than its manifest list says \(want 2\)"):
-        live(data, engine=engine, max_entries=2)
+    assert len(live(data, engine=engine, entries=3)) == 3
+    with pytest.raises(PermanentError, match=r"more entries than its manifest list says \(want 1, got 2\)"):
+        live(data, engine=engine, entries=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_manifest_with_fewer_entries_than_its_list_says(engine: Any, kept: int) -> None:
+    """Cut between two blocks, and its list has the length of what is left: only the count tells."""
+    data = made([entry(f"{HOME}/{name}") for name in "abc"[:kept]], blocks=3)
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: live(data, engine=engine, entries=3),
+        lambda: b"".join(manifest.rewritten(data, URI, PATHS, {}, entries=3, engine=engine)),
+    )
+    for use in uses:
+        with pytest.raises(PermanentError, match=rf"fewer entries than .* \(want 3, got {kept}\)") as caught:
+            use()
+        assert caught.value.subject == URI
+    assert b"".join(manifest.rewritten(data, URI, PATHS, {}, entries=kept, engine=engine))
 
 
 def test_deletes_in_avro_of_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:

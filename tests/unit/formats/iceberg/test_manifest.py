@@ -269,11 +269,25 @@ def test_an_entry_that_its_puffin_file_contradicts_is_a_stop(changes: dict[str, 
         rewrite(made, URI, PATHS, {mirrored("shared.puffin"): vector_facts("a", "c")})
 
 
-def test_the_vectors_of_an_earlier_version_were_checked_with_it() -> None:
-    made = manifest([vector("a", 4)], meta=DELETES_META, version=3)
-    known = {mirrored("shared.puffin"): DeleteFileFacts(101, None, None)}
+def test_carried_over_vectors_of_an_earlier_version_were_checked_with_it() -> None:
+    made = manifest([vector("a", 4, status=EXISTING)], meta=DELETES_META, version=3)
+    known = {mirrored("shared.puffin"): DeleteFileFacts(101, None, None, None, lambda: pytest.fail("it was read"))}
     (new,) = records(rewrite(made, URI, PATHS, known))
     assert new["data_file"]["file_size_in_bytes"] == 101
+
+
+@pytest.mark.parametrize(("offset", "is_there"), [(4, True), (44, False)])
+def test_new_vectors_in_a_file_of_an_earlier_version_are_looked_up(offset: int, *, is_there: bool) -> None:
+    vectors = vector_facts("a").vectors
+    assert vectors is not None
+    known = {mirrored("shared.puffin"): DeleteFileFacts(101, None, None, None, lambda: vectors)}
+    made = manifest([vector("a", offset)], meta=DELETES_META, version=3)
+    if is_there:
+        (new,) = records(rewrite(made, URI, PATHS, known))
+        assert new["data_file"]["file_size_in_bytes"] == 101
+    else:
+        with pytest.raises(PermanentError, match="no deletion vector for"):
+            rewrite(made, URI, PATHS, known)
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,8 @@ def test_a_supported_table_passes() -> None:
         ({"encryption-keys": [{"key-id": "k"}]}, "the table is encrypted"),
         ({"properties": {"encryption.key-id": "k"}}, "the table is encrypted"),
         ({"snapshots": [snapshot(1, **{"key-id": "k"})]}, "the table is encrypted"),
+        ({"statistics": [{"snapshot-id": 3, "key-metadata": "AAA="}]}, "statistics of snapshot 3 are encrypted"),
+        ({"partition-statistics": [{"snapshot-id": 3, "key-metadata": "AAA="}]}, "snapshot 3 are encrypted"),
         ({"snapshots": [{"snapshot-id": 3, "manifests": []}]}, "snapshot 3 has no manifest list"),
     ],
     ids=str,

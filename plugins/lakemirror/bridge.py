@@ -291,8 +291,9 @@ def is_back(store: ObjectStore, layout: TableLayout, version: int) -> bool:
 
 
 def demote(store: ObjectStore, layout: TableLayout, version: int, shown: Callable[[], int | None]) -> None:
-    """Take a ready marker back to `_inprogress`, and before it all that build on it; their ordinals stay used.
+    """Take a ready marker back to `_inprogress`, and then all that build on it; their ordinals stay used.
 
+    It goes first: from then on nothing that builds on it counts, and never is it the newest while they are gone.
     Doing it again changes nothing. What a run that has planned on it publishes later does not count. `shown` asks the
     catalog which version readers see, before and after: neither that one nor what came before it is ever demoted, and
     where a follower was faster this is undone.
@@ -304,14 +305,14 @@ def demote(store: ObjectStore, layout: TableLayout, version: int, shown: Callabl
         )
     if _find(store, uri) is None and _find(store, layout.demoted(version)) is None:
         raise PermanentError("demote", uri, "there is no such marker", "look at _ready")
-    above = (number for number in reversed(published(store, layout).ready) if number > version)
-    taken = [number for number in above if _builds_on(store, layout, number, frozenset((version,)))]
-    for number in (*taken, version):
+    above = (number for number in published(store, layout).ready if number > version)
+    taken = [version, *(number for number in above if _builds_on(store, layout, number, frozenset((version,))))]
+    for number in taken:
         _take_back(store, layout, number)
     head = shown()
     if head is None or head < version:
         return
-    for number in sorted((*taken, version)):
+    for number in taken:
         if number <= head:
             restore(store, layout, number)
     raise LostRaceError("demote", uri, f"a follower made v{head} the mirror's head meanwhile", "copy it in place")

@@ -24,6 +24,7 @@ from lakemirror.storage.wires.shelves import MemoryShelf
 from lakemirror.storage.wrappers.retry import RetryingStore
 from tests.simulation.bucket import Bucket, Face
 from tests.simulation.database import Database, SqlFace
+from tests.simulation.demotions import Begun
 from tests.simulation.remembered import Memory, Stages
 from tests.simulation.rest import RestServer, rest_face
 from tests.simulation.stories import Story
@@ -62,10 +63,13 @@ class Places:
     def request(self, request: Request) -> Any:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
-        return self.world.request(actor, request, lambda: self._effect(actor, request))
+        begun = actor.facts.get("begun", Begun())
+        return self.world.request(actor, request, lambda: self._effect(actor, request, begun))
 
-    def _effect(self, actor: Actor, request: Request) -> Any:
+    def _effect(self, actor: Actor, request: Request, begun: Begun) -> Any:
+        """It may come late, when whoever asked for it is busy with something else, or dead."""
         verb = request[0]
+        self.watch.acts(actor.name, begun)
         if verb in ("get", "put", "head", "list", "delete"):
             bucket = self.mirror if request[2] == "mirror" else self.source
             if verb in ("put", "delete") and bucket is self.source:

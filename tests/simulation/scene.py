@@ -13,12 +13,13 @@ from typing import Any
 
 from lakemirror import bridge
 from lakemirror.app import App
-from lakemirror.errors import LakemirrorError, TransientError
+from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, TransientError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import MirrorResult
 from lakemirror.replicate.stage import LocalEngine
 from tests.simulation import stories
 from tests.simulation.choices import Choices
+from tests.simulation.demotions import Begun
 from tests.simulation.ports import LEASE_S, SKEW_S, TABLE, Places, app_of, key_of
 from tests.simulation.remembered import Memory
 from tests.simulation.watch import GROUP, MIRROR
@@ -132,9 +133,14 @@ class Scene:
         elif found.ready:
             version = found.ready[-1 - self.choices.of(min(2, len(found.ready)))]
             is_seen = version <= (self.watch.head or 0)
-            if not is_seen and version not in self.watch.demoted and self.choices.of(2):
+            if not is_seen and version not in self.watch.demotions.ever and self.choices.of(2):
                 self._damage(actor, version)
-            bridge.demote(app.mirror_store, layout, version, lambda: app.mirror_version(TABLE))
+            try:
+                bridge.demote(app.mirror_store, layout, version, lambda: app.mirror_version(TABLE))
+            except (LostRaceError, PermanentError):  # readers see it: what it lacks is copied in place
+                self.watch.damage.heal(self.world.objects, self.watch.closures.get(version, frozenset()))
+                raise
+            self.watch.check_demoted(version)
 
     def _drop(self, actor: Actor) -> None:
         """An operator takes the table out of the mirror; it comes back with the next version."""
@@ -152,7 +158,7 @@ class Scene:
 
     def _finish(self, actor: Actor) -> None:
         """When nothing goes wrong any more, a few rounds bring the mirror to what the source is."""
-        self.watch.heal()
+        self.watch.damage.heal(self.world.objects)
         for _ in range(CALM_ROUNDS):
             actor.sleep(LEASE_S + SKEW_S + 100.0)  # what others held has expired, also if their clock was wrong
             self._told(actor, "mirror", lambda: self._app(actor).mirror(TABLE, engine=LocalEngine(1)))
@@ -196,7 +202,7 @@ class Scene:
             world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
             return
         except LakemirrorError as err:
-            is_true = err.subject in self.watch.lost or (err.op == "detect" and self._was_dropped())
+            is_true = err.subject in self.watch.damage.lost or (err.op == "detect" and self._was_dropped())
             if err.op in ("demote", "restore") or is_true or self._is_late(err):
                 world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
                 return
@@ -221,5 +227,14 @@ class Scene:
             raise Violation(f"8: {actor.name} told of v{version}, which is not ready")
         if marker["snapshot_id"] != (None if result.snapshot_id is None else str(result.snapshot_id)):
             raise Violation(f"8: {actor.name} told that v{version} is snapshot {result.snapshot_id}")
+        begun: Begun = actor.facts["begun"]
+        if self.watch.demotions.is_known(version, begun) and not _warns(result):
+            raise Violation(
+                f"8: {actor.name} told of v{version}, which was demoted before it began, without a word of it"
+            )
         if what == "follow" and not self.watch.dropped and (self.watch.head or 0) < version:
             raise Violation(f"8: {actor.name} told that the mirror shows v{version}, it shows v{self.watch.head}")
+
+
+def _warns(result: Any) -> bool:
+    return any("demoted" in one for one in getattr(result, "warnings", ()))

@@ -266,6 +266,21 @@ def test_a_demotion_cut_at_any_write_counts_or_not_and_is_finished(
     pytest.fail("never whole")
 
 
+def test_a_demotion_of_several_is_never_half_done_for_readers(store: ObjectStore, layout: TableLayout) -> None:
+    """Were those above it taken back first, the one that is broken would be the newest for a while."""
+    for writes in range(15):
+        place = TableLayout(f"{layout.root}{writes}")
+        put_chain(store, place, (1, None), (2, 1), (3, 2), (4, 3))
+        was_cut = _cut(store, writes, lambda dying, place=place: bridge.demote(dying, place, 2, lambda: 1))
+        assert bridge.published(store, place).ready == ((1, 2, 3, 4) if writes == 0 else (1,))
+        bridge.demote(store, place, 2, lambda: 1)
+        bridge.take_back_between(store, place, 1, 5)
+        assert bridge.published(store, place) == bridge.Ordinals((1,), 4, frozenset({2, 3, 4}))
+        if not was_cut:
+            return
+    pytest.fail("never whole")
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_restoration_cut_at_any_write_is_finished(store: ObjectStore, layout: TableLayout, is_late: bool) -> None:
     """It counts with the last write and not before, whoever puts the ready marker."""

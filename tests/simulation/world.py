@@ -10,6 +10,7 @@ What can go wrong with a request:
 |---|---|---|
 | crash, crash after | it dies, as by kill -9, and later starts anew | none, all of it |
 | fail, fail after | TransientError: nobody knows what became of it | none, all of it |
+| late, crash late | as with fail and crash | all of it, some steps later, whatever has happened by then |
 | throttle | ThrottledError | none |
 | pause | nothing; it goes on when all its leases have long expired | later |
 """
@@ -31,7 +32,8 @@ from tests.simulation.choices import Choices
 
 START = datetime(2027, 1, 1, tzinfo=UTC)  # after all that the stories tell of
 STEP_S = 0.05
-FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause")
+FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause", "late", "crash late")
+LATE_STEPS = (3, 20, 100, 400)
 WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
 _SILENCE = "simulated: no answer"
 Request = tuple[Any, ...]  # verb, subject, …
@@ -135,6 +137,9 @@ class World:
         self.violation: str | None = None
         self.trace: list[tuple[Any, ...]] = []
         self.objects: dict[str, bytes] = {}  # of the mirror's bucket
+        self.late: list[
+            tuple[int, str, Request, Callable[[], Any]]
+        ] = []  # on their way, with the step of their arrival
 
     # ------------------------------------------------------------------------------------------------ for the actors
 
@@ -156,6 +161,11 @@ class World:
         return self._answer(actor, request, effect, fault)
 
     def _answer(self, actor: Actor, request: Request, effect: Callable[[], Any], fault: str | None) -> Any:
+        if fault in ("late", "crash late"):
+            if request[0] in WRITES:
+                arrives = self.steps + LATE_STEPS[self.choices.of(len(LATE_STEPS))]
+                self.late.append((arrives, actor.name, request, effect))
+            fault = "crash" if fault == "crash late" else "fail"
         if fault == "crash":
             self._die(actor, fault)
         if fault == "fail" or fault == "throttle":
@@ -210,12 +220,31 @@ class World:
         current: Actor | None = None
         limit = self.steps + steps_at_most
         while self.violation is None and self.steps < limit:
+            if self.late:
+                self._arrive(self.steps)
             current = self._next(current)
             if current is None:
                 return
             self._step(current)
         if self.violation is None:
             self.violate(f"not done after {self.steps} steps")
+
+    def _arrive(self, step: int) -> None:
+        """What is due by this step takes effect. Nobody hears what came of it."""
+        due = [one for one in self.late if one[0] <= step]
+        self.late = [one for one in self.late if one[0] > step]
+        for _, name, request, effect in due:
+            try:
+                effect()
+            except LakemirrorError as err:
+                self.note(name, request, f"comes late: {type(err).__name__}")
+            else:
+                self.note(name, request, "comes late")
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more, and nothing is on its way."""
+        self._arrive(self.steps + max(LATE_STEPS))
+        self.is_calm = True
 
     def _next(self, current: Actor | None) -> Actor | None:
         choices, time = self.choices, self.time

@@ -18,6 +18,7 @@ class Begun:
 
     moment: int = 0
     dropped: int = 0
+    is_foreign: bool = False  # whether the mirror's head was somebody else's
 
 
 class Demotions:
@@ -44,30 +45,41 @@ class Demotions:
 
 
 class Damage:
-    """Objects of published versions that are lost. It is known from the moment that somebody demotes because of it."""
+    """Objects of published versions that are lost. It is known from the moment that somebody demotes because of it.
+
+    `reason` is the version that is about to be demoted, with all that builds on it.
+    """
 
     def __init__(self) -> None:
         self.lost: dict[str, bytes] = {}
+        self.reason = 0
+        self._of: dict[str, int] = {}  # the version that was found to lack it
         self._known: dict[str, int] = {}
 
     def lose(
-        self, closure: frozenset[str], before: set[str], objects: dict[str, bytes], choose: Callable[[int], int]
+        self,
+        number: int,
+        closures: Mapping[int, frozenset[str]],
+        objects: dict[str, bytes],
+        choose: Callable[[int], int],
     ) -> str | None:
-        """Take a data file away that is in this closure, and in none before it; None if there is none."""
-        found = [uri for uri in sorted(closure - before) if "/data/" in uri and uri in objects]
+        """Take a data file away that this version, and none before it, brought; None if there is none."""
+        before = {uri for one, closure in closures.items() if one < number for uri in closure}
+        found = sorted(closures.get(number, frozenset()) - before)
+        found = [uri for uri in found if "/data/" in uri and uri in objects]
         if not found:
             return None
         uri = found[choose(len(found))]
-        self.lost[uri] = objects.pop(uri)
+        self.lost[uri], self._of[uri] = objects.pop(uri), number
         return uri
 
     def lacks(self, closure: frozenset[str], objects: Mapping[str, bytes]) -> bool:
         """Whether something of it was lost and is not back."""
         return any(uri in closure and uri not in objects for uri in self.lost)
 
-    def notice(self, closure: frozenset[str], objects: Mapping[str, bytes], moment: int) -> None:
+    def notice(self, objects: Mapping[str, bytes], moment: int) -> None:
         for uri in self.lost:
-            if uri in closure and uri not in objects:
+            if self._of[uri] == self.reason and uri not in objects:
                 self._known.setdefault(uri, moment)
 
     def known_before(self, closure: frozenset[str], objects: Mapping[str, bytes], begun: Begun) -> str | None:

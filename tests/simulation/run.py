@@ -79,8 +79,8 @@ def ready(variant: str = "") -> Iterator[None]:
 
 
 def settings_of(seed: int) -> Settings:
-    """Every second schedule has no fence, every fourth a REST catalog."""
-    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6))
+    """Every second schedule has no fence, every fourth a REST catalog; of those with the fence half can swap a head."""
+    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6), swaps=seed % 16 == 6)
 
 
 def play(choices: Choices, settings: Settings) -> Scene:

@@ -13,6 +13,7 @@
 9. When all is calm, a few rounds bring the mirror to what the source is.
 10. What was put on a version after that was demoted is shown to nobody.
 11. A group's watermark covers no commit of the source that readers do not see, and goes back only if it says so.
+12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
 
 After `drop-mirror` nobody who begins then shows a version again that was dropped.
 """
@@ -26,8 +27,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from tests.simulation.demotions import Begun, Damage, Demotions
-from tests.simulation.reading import NotWhole, View, view
+from tests.simulation.demotions import RESTORER, Begun, Damage, Demotions
+from tests.simulation.reading import NotWhole, View, differences, view
 from tests.simulation.stories import PLACE, Story
 
 MIRROR = "gs://mirror/lake"
@@ -38,6 +39,7 @@ _OURS = (f"{ROOT}/", f"{MIRROR}/_tables/", f"{MIRROR}/_groups/")
 _MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|restored|dropped)\.json")
 _LEASE = f"{ROOT}/_control/lease.json"
 GROUP = "all"
+OPERATORS = ("operator", "last")
 _GROUP = f"{MIRROR}/_groups/{GROUP}.json"
 Json = dict[str, Any]
 _SHOWN: dict[str, Callable[[Json], Any]] = {
@@ -49,6 +51,10 @@ _SHOWN: dict[str, Callable[[Json], Any]] = {
 }
 _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
 _SOURCES: dict[str, View] = {}
+
+
+def parent_of(marker: Json) -> int | None:
+    return None if marker["parent"] is None else int(marker["parent"][1:])
 
 
 class Watch:
@@ -69,13 +75,18 @@ class Watch:
         self.clock_error_s = 0.0  # how much more the clocks are wrong than the knob allows
         self.head: int | None = None
         self.head_at = 0
+        self.foreign_at: int | None = None  # since when the head is not ours
+        self.was_foreign_at = 0
+        self.is_foreign_next = self.is_unguarded = (
+            False  # the latter: a whole swap by somebody who no longer holds the lease for it (docs/STATUS.md)
+        )
         self.shown: set[int] = set()
         self.group: Json | None = None
         self.token = 0
 
     def begin(self) -> Begun:
         """For a run that begins now."""
-        return Begun(self.demotions.moment, self.dropped)
+        return Begun(self.demotions.moment, self.dropped, self.foreign_at is not None)
 
     def acts(self, name: str, begun: Begun) -> None:
         """Whose request it is that changes something next."""
@@ -130,11 +141,6 @@ class Watch:
 
     # ------------------------------------------------------------------------------------------------------ damage
 
-    def lose(self, number: int, choose: Callable[[int], int]) -> str | None:
-        """Take a data file away that this version, and none before it, brought; None if there is none."""
-        before = {uri for one, closure in self.closures.items() if one < number for uri in closure}
-        return self.damage.lose(self.closures.get(number, frozenset()), before, self.objects, choose)
-
     def lacks(self, number: int) -> bool:
         """Whether something of what this version needs was lost and is not back."""
         return self.damage.lacks(self.closures.get(number, frozenset()), self.objects)
@@ -148,7 +154,8 @@ class Watch:
             if data != self._find(number, "ready"):
                 self.violate(f"3: v{number} was demoted with other bytes than were ready")
             self.demotions.demoted(number)
-            self.damage.notice(self.closures.get(number, frozenset()), self.objects, self.demotions.moment)
+            if self.by == RESTORER:
+                self.damage.notice(self.objects, self.demotions.moment)
             self.kept[uri] = data
         elif kind == "restored":
             self._is_back(number)
@@ -248,13 +255,19 @@ class Watch:
     # -------------------------------------------------------------------------------------------------- the catalog
 
     def head_gone(self) -> None:
-        """The mirror catalog no longer has the table."""
         if not self.dropped:
             self.violate("4: the table is gone from the mirror, and was not dropped")
         self.head = None
 
     def head_moved(self, metadata: Json, metadata_uri: str | None) -> None:
         """The mirror catalog shows another head; a catalog of pointers names our own file."""
+        if self.is_foreign_next:
+            self.foreign_at = self.was_foreign_at = self.demotions.moment
+            self.is_foreign_next = False
+            return
+        if self._is_foreign_to(self.begun) and self.by not in OPERATORS:
+            self.violate(f"12: {self.by} went over what somebody else had committed before it began")
+        self.foreign_at = None
         claimed = (metadata.get("properties") or {}).get(VERSION, "")
         if not claimed.isdecimal() or int(claimed) not in self.markers:
             self.violate(f"1: the mirror's head claims version {claimed!r}, which was never ready")
@@ -263,18 +276,19 @@ class Watch:
         marker = self.markers[number]
         if metadata_uri is not None and metadata_uri != marker["metadata_uri"]:
             self.violate(f"1: the mirror's head is {metadata_uri}, v{number} is {marker['metadata_uri']}")
+        if not self.is_unguarded:
+            self._check_shown(number)
+        self.head, self.head_at = number, self.demotions.moment
+        self.shown.add(number)
+
+    def _check_shown(self, number: int) -> None:
+        """Whoever shows it could have known by when he began that it is not to be shown."""
         if self.head is not None and number < self.head:
             self.violate(f"4: the mirror's head went back from v{self.head} to v{number}")
         if number <= self.begun.dropped:
             self.violate(f"4: v{number} was dropped, and is shown again")
         if number in self.stillborn:
             self.violate(f"10: readers see v{number}, which was published on a version that was demoted before")
-        self._check_shown(number)
-        self.head, self.head_at = number, self.demotions.moment
-        self.shown.add(number)
-
-    def _check_shown(self, number: int) -> None:
-        """Whoever shows it could have known by when he began that it is not to be shown."""
         for one in self._line(number):
             if self.demotions.is_known(one, self.begun):
                 self.violate(f"1: readers see v{number}, and v{one} of its line was demoted before {self.by} began")
@@ -297,10 +311,19 @@ class Watch:
         if unready is not None and is_seen and self.head_at < unready:
             self.violate(f"8: v{number} was demoted and is left so, though readers saw v{self.head} by then")
 
+    def _is_foreign_to(self, begun: Begun) -> bool:
+        return self.foreign_at is not None and self.foreign_at < begun.moment
+
+    def check_told(self, name: str, begun: Begun) -> None:
+        """A follower ended well."""
+        if self._is_foreign_to(begun) and name not in OPERATORS:
+            self.violate(f"12: {name} did not tell that somebody else had written to the mirror's catalog")
+
     def head_shown(self, metadata: Json) -> None:
         """The mirror catalog keeps metadata itself: what it shows must be the version that it claims to be."""
+        is_foreign = self.is_foreign_next
         self.head_moved(metadata, None)
-        if self.head is None:
+        if self.head is None or is_foreign:
             return
         want = json.loads(self.objects[self.markers[self.head]["metadata_uri"]])
         late = (metadata.get("properties") or {}).get(LEFT_OUT)
@@ -310,7 +333,9 @@ class Watch:
             want["snapshots"] = [one for one in want["snapshots"] if one["snapshot-id"] not in gone]
             want["refs"] = {name: one for name, one in want["refs"].items() if one["snapshot-id"] not in gone}
         wrong = [name for name, facts in _SHOWN.items() if facts(want) != facts(metadata)]
-        if wrong:
+        if wrong and self.was_foreign_at > self.begun.moment:
+            self.foreign_at = self.was_foreign_at  # a mixture: no requirement names what somebody else changed
+        elif wrong:
             self.violate(f"1: the mirror's head claims to be v{self.head}, but its {', '.join(wrong)} are others")
 
     # ----------------------------------------------------------------------------------------------------- the group
@@ -346,6 +371,8 @@ class Watch:
         newest = max((one for one in self.markers if self.is_live(one)), default=None)
         if newest is None:
             return "nothing is published"
+        if self.foreign_at is not None:
+            return "the mirror's head is somebody else's"
         if self.head is None or self.head < newest:
             return f"the mirror's head is v{self.head}, the newest version is v{newest}"
         if pointer is None:
@@ -358,22 +385,3 @@ class Watch:
         got, want = _VIEWS[self.objects[marker["metadata_uri"]]][0], self.source_view(pointer)
         problem = differences(got, want)
         return f"v{self.head} is not what the source is: {problem}" if problem else ""
-
-
-def parent_of(marker: Json) -> int | None:
-    return None if marker["parent"] is None else int(marker["parent"][1:])
-
-
-def differences(got: View, want: View) -> str:
-    """In what the mirror is not the source; snapshots may be left out if no ref needs them."""
-    for name in ("uuid", "current", "refs", "schemas"):
-        if getattr(got, name) != getattr(want, name):
-            return f"{name} (want {getattr(want, name)}, got {getattr(got, name)})"
-    missing = {number for _, number in want.refs} - got.snapshots.keys()
-    if missing:
-        return f"snapshots {sorted(missing)}, which refs need"
-    for number, files in got.snapshots.items():
-        if number in want.snapshots and files != want.snapshots[number]:
-            return f"files of snapshot {number}"
-    other = {key for key, value in want.properties.items() if got.properties.get(key) != value}
-    return f"properties {sorted(other)}" if other else ""

@@ -49,6 +49,7 @@ class Scene:
     memory: Memory = field(default_factory=lambda: MEMORY)
 
     def __post_init__(self) -> None:
+        self.is_whole = False  # it ran to its end, and readers saw something
         self.world = World(self.choices)
         names = stories.FOR_REST if self.settings.rest and not self.settings.swaps else stories.NAMES
         self.story = stories.story(names[self.choices.of(len(names))])
@@ -78,6 +79,7 @@ class Scene:
             self._add("last", self._finish)
             world.run(STEPS_AT_MOST)
         world.end()
+        self.is_whole = world.violation is None and bool(self.watch.shown)
         return world.violation
 
     def _add(self, name: str, work: Callable[[Actor], None], starts: int = 6) -> None:

@@ -237,7 +237,9 @@ class App:
             committed=outcome.committed,
             seconds=spent,
             first_seen=is_first,
-            warnings=() if head is None else warnings_of(ports.mirror_catalog.abilities(), head.metadata),
+            warnings=()
+            if head is None
+            else (*outcome.warnings, *warnings_of(ports.mirror_catalog.abilities(), head.metadata)),
         )
 
     def group_names(self) -> tuple[str, ...]:
@@ -347,13 +349,13 @@ class App:
 
     def _known_names(self) -> set[str]:
         """What patterns choose from: the source catalog's tables, and all that the mirror bucket ever had."""
-        from lakemirror import bridge
+        from lakemirror import register
 
         if not self.config.has_patterns:
             return set()
         ports = self._ports
         in_source = ports.source_catalog.tables() if ports.has_source else ()
-        return {*map(str, in_source), *bridge.announced(ports.mirror_store, self.config.mirror.location)}
+        return {*map(str, in_source), *register.announced(ports.mirror_store, self.config.mirror.location)}
 
     def _run(self, table: TableRef, progress: Progress | None) -> MirrorRun:
         from lakemirror.usecases.mirror import MirrorRun

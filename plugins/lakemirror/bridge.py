@@ -3,8 +3,10 @@
 A new marker takes the ordinal after the newest that was ever ready and names it as its parent. Whoever comes second
 at an ordinal with other content has lost the race. Safety rests on that alone: not on clocks, names or events.
 
-A demoted marker stays for good: it keeps its ordinal used, and says which bytes alone may come back under it. So of a
-ready marker beside a demoted one only equal bytes count, and demoting and restoring each happen by one delete or write.
+A demoted marker stays for good: it keeps its ordinal used, and says which bytes alone may come back under it. Beside it
+a ready marker counts only if it has those bytes and a record says that it was restored: a run that comes late may put
+equal bytes, too, and it is not for a run to restore them. So a version stops counting by one write (the first time) or
+one delete (of the record), and counts again by one write.
 
 A ready marker that builds on a demoted one does not count either, whenever it was put: what its parent lacks it may
 lack too. Whoever reads finds that out by walking back from the newest one, and only as far as there are demotions that
@@ -23,7 +25,6 @@ from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.layout import TableLayout, ordinal
 from lakemirror.model.marker import MAX_BYTES, Marker
 from lakemirror.model.paths import is_below
-from lakemirror.model.table import TableRef
 from lakemirror.storage.port import Blob, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 
 
@@ -52,18 +53,24 @@ class Ordinals:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)
 
+    def lacks(self, version: int) -> bool:
+        """Whether this version was known and does not count: demoted, or built on one that is."""
+        return self.dropped < version <= self.last_used and version not in self.ready
+
 
 def published(store: ObjectStore, layout: TableLayout) -> Ordinals:
     """What `_ready` holds; only ordinals that were demoted once, and what came after, need more than the listing."""
-    by_kind: dict[str, dict[int, str | None]] = {kind: {} for kind in ("ready", "demoted", "dropped", "marker")}
+    kinds = ("ready", "demoted", "restored", "dropped", "marker")
+    by_kind: dict[str, dict[int, str | None]] = {kind: {} for kind in kinds}
     for info in store.list(layout.ready_folder):
         if found := ordinal(info.uri):
             version, kind = found
             by_kind[kind][version] = info.e_tag
     dropped = max(by_kind["dropped"], default=0)
     demoted = frozenset(by_kind["demoted"])
-    ready = sorted(version for version in by_kind["ready"] if version > dropped)
-    back = tuple(version for version in ready if version not in demoted or _is_back(store, layout, version))
+    late = demoted.difference(by_kind["restored"])
+    ready = sorted(version for version in by_kind["ready"] if version > dropped and version not in late)
+    back = tuple(version for version in ready if version not in demoted or is_back(store, layout, version))
     last_used = max((0, *(version for kind in by_kind.values() for version in kind)))
     gone = frozenset(version for version in demoted.difference(back) if version > dropped)
     while back and _builds_on(store, layout, back[-1], gone):
@@ -194,9 +201,9 @@ def stage(
     return data
 
 
-def publish(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes) -> bool:
-    """Put the ready marker, create-only; False: an equal one was there already, which is success, too."""
-    uri, is_new = layout.ready(marker.version), True
+def publish(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes) -> None:
+    """Put the ready marker, create-only; if an equal one is there already that is success, too."""
+    uri = layout.ready(marker.version)
     try:
         store.put(uri, data, Create())
     except ConditionFailed as err:
@@ -209,9 +216,7 @@ def publish(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes
                 f"another run published this version first (want {marker.checksum}, got {got})",
                 "run again: it plans from the winner",
             ) from err
-        is_new = False
     store.delete([layout.staged(marker.version)])
-    return is_new
 
 
 def take_back_between(store: ObjectStore, layout: TableLayout, parent: int | None, version: int) -> None:
@@ -230,22 +235,17 @@ def take_back_between(store: ObjectStore, layout: TableLayout, parent: int | Non
         _take_back(store, layout, number)
 
 
-def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker, data: bytes, *, is_new: bool) -> None:
+def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> None:
     """LostRaceError if what was just published does not count, or must not.
 
     Another try may have published this ordinal since the run looked, also before it took its lease, and it was demoted
-    again: a ready marker that comes late with other bytes changes nothing, and equal bytes are taken back, because it
-    is not for a run to restore them. Or the version that it builds on was demoted since: it is taken back as well.
+    again: then a ready marker that comes late changes nothing, whatever its bytes are, and stays where it is. Or the
+    version that it builds on was demoted since: it is taken back as well.
     """
     uri = layout.ready(marker.version)
-    demoted = _find(store, layout.demoted(marker.version))
-    if demoted is not None and (is_new or demoted.data != data):
-        if demoted.data == data:
-            _take_back(store, layout, marker.version)
+    if is_demoted_now(store, layout, marker.version):
         raise LostRaceError("publish", uri, "this ordinal was published and demoted", "run again")
-    if marker.parent is None or not is_demoted(store, layout, marker.parent):
-        return
-    if not _is_back(store, layout, marker.parent):
+    if marker.parent is not None and is_demoted_now(store, layout, marker.parent):
         _take_back(store, layout, marker.version)
         raise LostRaceError("publish", uri, f"v{marker.parent}, which it builds on, was demoted", "run again")
 
@@ -261,8 +261,13 @@ def refuse_late(store: ObjectStore, layout: TableLayout, newest: Newest) -> None
         return
     uri = layout.demoted(marker.version)
     record = _find(store, uri)
-    if record is not None and Marker.from_bytes(record.data, uri).checksum != marker.checksum:
-        raise LostRaceError("read marker", layout.ready(marker.version), "it came late and never counted", "run again")
+    if record is None:
+        return
+    is_other = Marker.from_bytes(record.data, uri).checksum != marker.checksum
+    if is_other or not is_back(store, layout, marker.version):
+        raise LostRaceError(
+            "read marker", layout.ready(marker.version), "it was demoted, or came late and never counted", "run again"
+        )
 
 
 def is_demoted(store: ObjectStore, layout: TableLayout, version: int) -> bool:
@@ -270,9 +275,25 @@ def is_demoted(store: ObjectStore, layout: TableLayout, version: int) -> bool:
     return _find(store, layout.demoted(version)) is not None
 
 
-def demote(store: ObjectStore, layout: TableLayout, version: int, shown: Callable[[], int | None]) -> None:
-    """Take a ready marker back to `_inprogress`, and before it all that build on it; their ordinals stay used.
+def is_demoted_now(store: ObjectStore, layout: TableLayout, version: int) -> bool:
+    """Whether it was demoted and not restored since, asked of the store itself: one request if it never was."""
+    return is_demoted(store, layout, version) and not is_back(store, layout, version)
 
+
+def is_back(store: ObjectStore, layout: TableLayout, version: int) -> bool:
+    """Whether a version that was demoted counts again: it is the one that was, and a record says that it was restored.
+
+    That record is asked for last: demoting removes it first.
+    """
+    ready, demoted = _find(store, layout.ready(version)), _find(store, layout.demoted(version))
+    is_same = ready is not None and demoted is not None and ready.data == demoted.data
+    return is_same and _find(store, layout.restored(version)) is not None
+
+
+def demote(store: ObjectStore, layout: TableLayout, version: int, shown: Callable[[], int | None]) -> None:
+    """Take a ready marker back to `_inprogress`, and then all that build on it; their ordinals stay used.
+
+    It goes first: from then on nothing that builds on it counts, and never is it the newest while they are gone.
     Doing it again changes nothing. What a run that has planned on it publishes later does not count. `shown` asks the
     catalog which version readers see, before and after: neither that one nor what came before it is ever demoted, and
     where a follower was faster this is undone.
@@ -284,24 +305,27 @@ def demote(store: ObjectStore, layout: TableLayout, version: int, shown: Callabl
         )
     if _find(store, uri) is None and _find(store, layout.demoted(version)) is None:
         raise PermanentError("demote", uri, "there is no such marker", "look at _ready")
-    above = (number for number in reversed(published(store, layout).ready) if number > version)
-    taken = [number for number in above if _builds_on(store, layout, number, frozenset((version,)))]
-    for number in (*taken, version):
+    above = (number for number in published(store, layout).ready if number > version)
+    taken = [version, *(number for number in above if _builds_on(store, layout, number, frozenset((version,))))]
+    for number in taken:
         _take_back(store, layout, number)
     head = shown()
     if head is None or head < version:
         return
-    for number in sorted((*taken, version)):
+    for number in taken:
         if number <= head:
             restore(store, layout, number)
     raise LostRaceError("demote", uri, f"a follower made v{head} the mirror's head meanwhile", "copy it in place")
 
 
 def _take_back(store: ObjectStore, layout: TableLayout, version: int) -> None:
-    """The record first: from the moment that the ready marker is gone the version does not count."""
-    blob = _find(store, layout.demoted(version)) or _find(store, layout.ready(version))
+    """The record first: from the moment that it is written, or that it is the only one, the version does not count."""
+    known = _find(store, layout.demoted(version))
+    blob = known or _find(store, layout.ready(version))
     if blob is None:
         raise LostRaceError("demote", layout.ready(version), "another run changed it meanwhile", "run again")
+    if known is not None:
+        store.delete([layout.restored(version)])
     for uri in (layout.demoted(version), layout.staged(version)):
         with suppress(ConditionFailed):
             store.put(uri, blob.data, Create())
@@ -309,22 +333,32 @@ def _take_back(store: ObjectStore, layout: TableLayout, version: int) -> None:
 
 
 def restore(store: ObjectStore, layout: TableLayout, version: int) -> Marker:
-    """Make a demoted marker ready again, byte for byte; the caller has seen that its closure is whole again."""
+    """Make a demoted marker ready again, byte for byte; the caller has seen that its closure is whole again.
+
+    The record of it comes last: from that moment the version counts. Doing it again changes nothing. LostRaceError if
+    it was demoted again meanwhile: then the record goes, too, because it is not of that demotion.
+    """
     there = _find(store, layout.demoted(version))
     if there is None:
         raise PermanentError("restore", layout.demoted(version), "it was never demoted", "look at _ready")
     marker = _read(store, layout, version, layout.demoted(version))
-    try:
-        store.put(layout.ready(version), there.data, Create())
-    except ConditionFailed as err:
-        if not _is_back(store, layout, version):
-            raise PermanentError(
-                "restore",
-                layout.ready(version),
-                "a run that came late left other bytes there",
-                "remove that file: it never counted",
-            ) from err
+    uri = layout.ready(version)
+    with suppress(ConditionFailed):
+        store.put(uri, there.data, Create())
+    again = LostRaceError("restore", uri, "it was demoted again meanwhile", "look at it again")
+    ready = _find(store, uri)
+    if ready is None:
+        raise again
+    if ready.data != there.data:
+        told = "a run that came late left other bytes there"
+        raise PermanentError("restore", uri, told, "remove that file: it never counted")
     store.delete([layout.staged(version)])
+    record = json.dumps({"version": f"v{version}", "checksum": marker.checksum}).encode()
+    with suppress(ConditionFailed):
+        store.put(layout.restored(version), record, Create())
+    if not is_back(store, layout, version):
+        store.delete([layout.restored(version)])
+        raise again
     return marker
 
 
@@ -333,28 +367,6 @@ def mark_dropped(store: ObjectStore, layout: TableLayout, version: int, now: dat
     document = {"version": f"v{version}", "dropped_at": now.astimezone(UTC).isoformat()}
     with suppress(ConditionFailed):
         store.put(layout.dropped(version), json.dumps(document).encode(), Create())
-
-
-def announce(store: ObjectStore, location: str, table: TableRef) -> None:
-    """Note that the mirror has this table, so that a follower can find it; noting it again changes nothing."""
-    with suppress(ConditionFailed):
-        store.put(f"{_register_of(location)}/{table}.json", json.dumps({"table": str(table)}).encode(), Create())
-
-
-def announced(store: ObjectStore, location: str) -> tuple[str, ...]:
-    """The names of all tables that were ever announced, by name. A hint: what is true stands in their folders."""
-    found = (info.uri.rsplit("/", 1)[-1] for info in store.list(_register_of(location)))
-    return tuple(sorted(name.removesuffix(".json") for name in found if name.endswith(".json")))
-
-
-def _is_back(store: ObjectStore, layout: TableLayout, version: int) -> bool:
-    """Whether the ready marker of an ordinal that was demoted is the one that was."""
-    ready, demoted = _find(store, layout.ready(version)), _find(store, layout.demoted(version))
-    return ready is not None and demoted is not None and ready.data == demoted.data
-
-
-def _register_of(location: str) -> str:
-    return f"{location.rstrip('/')}/_tables"
 
 
 def _find(store: ObjectStore, uri: str) -> Blob | None:

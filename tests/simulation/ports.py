@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Hashable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,19 @@ from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.wires.local import LocalWire
 from lakemirror.storage.wires.shelves import MemoryShelf
 from lakemirror.storage.wrappers.retry import RetryingStore
+from tests.simulation import strangers
 from tests.simulation.bucket import Bucket, Face
 from tests.simulation.database import Database, SqlFace
+from tests.simulation.demotions import Begun
 from tests.simulation.remembered import Memory, Stages
 from tests.simulation.rest import RestServer, rest_face
 from tests.simulation.stories import Story
-from tests.simulation.watch import MIRROR, Watch
+from tests.simulation.watch import MIRROR, ROOT, Watch
 from tests.simulation.world import START, Actor, Request, World
 
 TABLE = TableRef.parse("shop.orders")
 LEASE_S, SKEW_S = 30, 3
+_SWAP_LEASE = f"{ROOT}/_control/swap.json"
 KNOBS = {
     "max_concurrency": 1,
     "copy_attempts": 1,
@@ -43,14 +46,14 @@ KNOBS = {
 class Places:
     """Source and mirror as they are: buckets and catalogs, and what a request does to them."""
 
-    def __init__(self, story: Story, world: World) -> None:
+    def __init__(self, story: Story, world: World, *, swaps: bool) -> None:
         self.story, self.world = story, world
         self.watch = Watch(story, world.violate)
         self.source, self.mirror = Bucket(), Bucket(self.watch)
         self.watch.objects = world.objects = self.mirror.objects
         self.pointer: str | None = None
         self.database = Database(self._pointer_moved)
-        self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown)
+        self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown, swaps=swaps)
 
     def commit_at_source(self, place: int) -> None:
         state = self.story.states[place]
@@ -62,10 +65,13 @@ class Places:
     def request(self, request: Request) -> Any:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
-        return self.world.request(actor, request, lambda: self._effect(actor, request))
+        begun = actor.facts.get("begun", Begun())
+        return self.world.request(actor, request, lambda: self._effect(actor, request, begun))
 
-    def _effect(self, actor: Actor, request: Request) -> Any:
+    def _effect(self, actor: Actor, request: Request, begun: Begun) -> Any:
+        """It may come late, when whoever asked for it is busy with something else, or dead."""
         verb = request[0]
+        self.watch.acts(actor.name, begun)
         if verb in ("get", "put", "head", "list", "delete"):
             bucket = self.mirror if request[2] == "mirror" else self.source
             if verb in ("put", "delete") and bucket is self.source:
@@ -82,9 +88,26 @@ class Places:
         if verb in ("select", "commit"):
             return self.database.execute(request[1], dict(request[2]))
         if verb in ("GET", "POST", "DELETE"):
-            return self.server.answer(verb, request[1], request[2])
+            self.watch.is_unguarded = b'"overwrite"' in request[2] and not self._holds_swap_lease(actor)
+            try:
+                return self.server.answer(verb, request[1], request[2])
+            finally:
+                self.watch.is_unguarded = False
         assert verb == "sleep"
         return None
+
+    def _holds_swap_lease(self, actor: Actor) -> bool:
+        lease = parsed(self.mirror.objects.get(_SWAP_LEASE, b"{}"))
+        if not lease or lease["released"] or not lease["holder"].startswith(f"{actor.name}:"):
+            return False
+        return datetime.fromisoformat(lease["expires_at"]) > START + timedelta(seconds=self.world.time + actor.skew_s)
+
+    def commit_by_stranger(self, *, rest: bool) -> None:
+        self.watch.acts(strangers.NAME, Begun())
+        if rest:
+            strangers.commit_by_updates(self.server, self.watch)
+        else:
+            strangers.commit_by_pointer(self.database, self.mirror.objects, self.watch)
 
     def _pointer_moved(self, uri: str | None) -> None:
         if uri is None:
@@ -133,7 +156,7 @@ def app_of(
 
     app._ports.__dict__.update(
         source_catalog=SourceFace(stages),
-        mirror_catalog=rest_face(stages, places.world) if rest else SqlFace(stages.perform),
+        mirror_catalog=rest_face(stages, places.world, app._swapping) if rest else SqlFace(stages.perform),
         source_store=retried(faces["source"]),
         mirror_store=retried(faces["mirror"]),
         source_wire=lambda: wire(faces["source"]),

@@ -77,6 +77,21 @@ def view_of(metadata: Json, objects: Mapping[str, bytes], metadata_uri: str | No
     )
 
 
+def differences(got: View, want: View) -> str:
+    """In what the mirror is not the source; snapshots may be left out if no ref needs them."""
+    for name in ("uuid", "current", "refs", "schemas"):
+        if getattr(got, name) != getattr(want, name):
+            return f"{name} (want {getattr(want, name)}, got {getattr(got, name)})"
+    missing = {number for _, number in want.refs} - got.snapshots.keys()
+    if missing:
+        return f"snapshots {sorted(missing)}, which refs need"
+    for number, files in got.snapshots.items():
+        if number in want.snapshots and files != want.snapshots[number]:
+            return f"files of snapshot {number}"
+    other = {key for key, value in want.properties.items() if got.properties.get(key) != value}
+    return f"properties {sorted(other)}" if other else ""
+
+
 def _snapshot(
     snapshot: Json, objects: Mapping[str, bytes], places: tuple[str, ...], closure: set[str]
 ) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakemirror.catalogs.rest import RestCatalog
+from lakemirror.catalogs.rest_commits import WithLease
 from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError
 from lakemirror.errors import TransientError
 from lakemirror.storage.port import ThrottledError
@@ -37,14 +38,21 @@ class Files(dict[str, Json]):
 class RestServer:
     """The double of a server; `moved` is told of every new head, and of None when there is no more."""
 
-    def __init__(self, read: Callable[[str], Json], moved: Callable[[Json | None], None]) -> None:
+    def __init__(self, read: Callable[[str], Json], moved: Callable[[Json | None], None], *, swaps: bool) -> None:
         self._double = RestDouble(0)
         self._double.files = Files(read)
+        self._double.overwrite = 200 if swaps else 406
         self._moved = moved
 
     @property
     def head(self) -> tuple[str, Json] | None:
         return self._double.tables.get(PATH)
+
+    def show(self, metadata: Json) -> None:
+        """As if somebody had committed it."""
+        self._double.asked.append("somebody else's")
+        self._double.tables[PATH] = f"mem://server/{len(self._double.asked)}.metadata.json", metadata
+        self._moved(metadata)
 
     def answer(self, verb: str, target: str, data: bytes) -> tuple[int, Json, dict[str, str]]:
         before = self.head
@@ -91,8 +99,9 @@ class Line:
         return f"the catalog answered {answer.status} ({answer.error_type}: {answer.message})"
 
 
-def rest_face(stages: Stages, world: World) -> RestCatalog:
-    catalog = RestCatalog("mirror", {"uri": URI, "token": TOKEN, "rest.retries": "1", "rest.retry-pause-s": "0"})
+def rest_face(stages: Stages, world: World, with_lease: WithLease) -> RestCatalog:
+    properties = {"uri": URI, "token": TOKEN, "rest.retries": "1", "rest.retry-pause-s": "0"}
+    catalog = RestCatalog("mirror", properties, with_lease=with_lease)
     catalog._client._transport = Line(stages, world)  # type: ignore[assignment]
     catalog._client._sleep = lambda seconds: stages.perform(("sleep", seconds))
     return catalog

@@ -79,8 +79,8 @@ def ready(variant: str = "") -> Iterator[None]:
 
 
 def settings_of(seed: int) -> Settings:
-    """Every second schedule has no fence, every fourth a REST catalog."""
-    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6))
+    """Every second schedule has no fence, every fourth a REST catalog; of those with the fence half can swap a head."""
+    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6), swaps=seed % 16 == 6)
 
 
 def play(choices: Choices, settings: Settings) -> Scene:
@@ -91,18 +91,19 @@ def play(choices: Choices, settings: Settings) -> Scene:
 
 def search(job: Job) -> Outcome:
     """All seeds of the job, or those up to the first that fails; within `ready`."""
-    steps = faults = 0
+    schedules = steps = faults = 0
     for seed in range(job.first, job.first + job.count):
         scene = play(Choices(seed), job.settings or settings_of(seed))
+        schedules += scene.is_whole or scene.world.violation is not None
         steps += scene.world.steps
         faults += scene.world.faults
         if scene.world.violation is not None:
             finding = Finding(seed, scene.world.violation, tuple(scene.choices.made))
-            return Outcome(seed - job.first + 1, steps, faults, (finding,))
+            return Outcome(schedules, steps, faults, (finding,))
         if seed % COLLECT_EVERY == 0:
             gc.collect()
             gc.freeze()  # what is remembered stays, and need not be looked at again
-    return Outcome(job.count, steps, faults, ())
+    return Outcome(schedules, steps, faults, ())
 
 
 def explained(finding: Finding, settings: Settings) -> str:

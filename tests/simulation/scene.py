@@ -13,12 +13,14 @@ from typing import Any
 
 from lakemirror import bridge
 from lakemirror.app import App
-from lakemirror.errors import LakemirrorError, TransientError
+from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, TransientError
+from lakemirror.follow.follower import head_of
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import MirrorResult
 from lakemirror.replicate.stage import LocalEngine
-from tests.simulation import stories
+from tests.simulation import stories, strangers
 from tests.simulation.choices import Choices
+from tests.simulation.demotions import Begun
 from tests.simulation.ports import LEASE_S, SKEW_S, TABLE, Places, app_of, key_of
 from tests.simulation.remembered import Memory
 from tests.simulation.watch import GROUP, MIRROR
@@ -37,6 +39,7 @@ class Settings:
 
     fence: bool = True
     rest: bool = False  # the mirror's catalog is a REST server, not a table of pointers
+    swaps: bool = False  # one that can swap a head as a whole
 
 
 @dataclass
@@ -46,10 +49,11 @@ class Scene:
     memory: Memory = field(default_factory=lambda: MEMORY)
 
     def __post_init__(self) -> None:
+        self.is_whole = False  # it ran to its end, and readers saw something
         self.world = World(self.choices)
-        names = stories.FOR_REST if self.settings.rest else stories.NAMES
+        names = stories.FOR_REST if self.settings.rest and not self.settings.swaps else stories.NAMES
         self.story = stories.story(names[self.choices.of(len(names))])
-        self.places = Places(self.story, self.world)
+        self.places = Places(self.story, self.world, swaps=self.settings.swaps)
         self.watch = self.places.watch
         self.places.commit_at_source(0)
         self.group = GROUP if self.choices.of(4) == 3 else None
@@ -66,18 +70,22 @@ class Scene:
             self._add("reconciler", self._reconcile)
         if self.choices.of(6) == 5:
             self._add("dropper", self._drop)
+        if self.choices.of(8) == 7:
+            self._add(strangers.NAME, self._meddle)
+            self._add("operator", self._find_a_way_out)
         world.run(STEPS_AT_MOST)
         if world.violation is None:
-            world.is_calm = True
+            world.calm_down()
             self._add("last", self._finish)
             world.run(STEPS_AT_MOST)
         world.end()
+        self.is_whole = world.violation is None and bool(self.watch.shown)
         return world.violation
 
-    def _add(self, name: str, work: Callable[[Actor], None]) -> None:
+    def _add(self, name: str, work: Callable[[Actor], None], starts: int = 6) -> None:
         skew_s = (0.0, 2.0, -2.0, 40.0)[self.choices.of(4)]
         self.watch.clock_error_s = max(self.watch.clock_error_s, skew_s - SKEW_S)
-        self.world.actors.append(Actor(name, self.world, work, skew_s, wakes_at=self.world.time))
+        self.world.actors.append(Actor(name, self.world, work, skew_s, starts, wakes_at=self.world.time))
 
     # ------------------------------------------------------------------------------------------------------ the actors
 
@@ -96,22 +104,37 @@ class Scene:
             self._told(actor, "mirror by tasks", lambda: self._tasks(actor))
 
     def _tasks(self, actor: Actor) -> MirrorResult | None:
-        """Each stage in a process of its own; one may run twice, as a task that was cleared does."""
+        """Each stage in a process of its own; one may run twice, as a task that was cleared does.
+
+        Or twice at once: the scheduler took it for dead, and the one that is left and its next try have one owner.
+        """
         engine, owner = LocalEngine(1), f"{actor.name} run {actor.facts['runs']}"
         detected = self._app(actor, owner).detect(TABLE)
         if detected.lane == "none":
             return None
-        again = self.choices.of(5)
-        plan_uri, source_name = str(detected.plan_uri), str(detected.source_name)
-        for _ in range(2 if again == 1 else 1):
-            plan_uri = str(self._app(actor, owner).plan_diff(TABLE, plan_uri, source_name, engine).plan_uri)
-        for _ in range(2 if again == 2 else 1):
-            plan_uri = self._app(actor, owner).copy_objects(TABLE, plan_uri, engine).plan_uri
-        for _ in range(2 if again == 3 else 1):
-            plan_uri = self._app(actor, owner).rewrite_metadata(TABLE, plan_uri, engine).plan_uri
-        if again == 4:
-            self._app(actor, owner).publish(TABLE, plan_uri)
-        return self._app(actor, owner).publish(TABLE, plan_uri)
+        again = self.choices.of(9)
+        source_name = str(detected.source_name)
+        stages: tuple[Callable[[App, str], Any], ...] = (
+            lambda app, plan: app.plan_diff(TABLE, plan, source_name, engine),
+            lambda app, plan: app.copy_objects(TABLE, plan, engine),
+            lambda app, plan: app.rewrite_metadata(TABLE, plan, engine),
+            lambda app, plan: app.publish(TABLE, plan),
+        )
+        plan_uri = str(detected.plan_uri)
+        for place, stage in enumerate(stages, 1):
+            if again == place + len(stages):
+                self._add(f"{owner} twin", lambda me, at=plan_uri, stage=stage: self._twin(me, owner, stage, at), 1)
+            for _ in range(2 if again == place else 1):
+                result = stage(self._app(actor, owner), plan_uri)
+            plan_uri = str(getattr(result, "plan_uri", plan_uri))
+        return result  # type: ignore[no-any-return]
+
+    def _twin(self, actor: Actor, owner: str, stage: Callable[[App, str], Any], plan_uri: str) -> None:
+        def run() -> MirrorResult | None:
+            result = stage(self._app(actor, owner), plan_uri)
+            return result if isinstance(result, MirrorResult) else None
+
+        self._told(actor, "mirror, one task of it", run)
 
     def _follow(self, actor: Actor) -> None:
         while self._goes_on(actor):
@@ -132,9 +155,32 @@ class Scene:
         elif found.ready:
             version = found.ready[-1 - self.choices.of(min(2, len(found.ready)))]
             is_seen = version <= (self.watch.head or 0)
-            if not is_seen and version not in self.watch.demoted and self.choices.of(2):
+            if not is_seen and version not in self.watch.demotions.ever and self.choices.of(2):
                 self._damage(actor, version)
-            bridge.demote(app.mirror_store, layout, version, lambda: app.mirror_version(TABLE))
+            self.watch.damage.reason = version
+            try:
+                bridge.demote(app.mirror_store, layout, version, lambda: _shown(app, layout))
+            except (LostRaceError, PermanentError):  # readers see it: what it lacks is copied in place
+                self.watch.damage.heal(self.world.objects, self.watch.closures.get(version, frozenset()))
+                raise
+            self.watch.check_demoted(version)
+
+    def _meddle(self, actor: Actor) -> None:
+        """Somebody else commits to the mirror's catalog."""
+        for _ in range(1 + self.choices.of(2)):
+            actor.sleep(POLL_S * self.choices.of(8))
+            self.world.request(
+                actor,
+                ("commit source", "by a stranger"),
+                lambda: self.places.commit_by_stranger(rest=self.settings.rest),
+            )
+
+    def _find_a_way_out(self, actor: Actor) -> None:
+        """An operator who was told of it says what is to become of it."""
+        while self._goes_on(actor):
+            actor.sleep(POLL_S * self.choices.of(4))
+            way = strangers.WAYS_OUT[self.choices.of(len(strangers.WAYS_OUT))]
+            self._told(actor, "follow", lambda way=way: self._app(actor).follow(TABLE, **way))
 
     def _drop(self, actor: Actor) -> None:
         """An operator takes the table out of the mirror; it comes back with the next version."""
@@ -147,19 +193,22 @@ class Scene:
         Never of one that was demoted before: a run that does not build on it may have found its files there and looked
         at them. What is lost after that look is lost to every version, and no protocol can help it.
         """
-        lost = self.watch.lose(version, self.choices.of)
+        lost = self.watch.damage.lose(version, self.watch.closures, self.world.objects, self.choices.of)
         self.world.note(actor.name, ("lost", lost), f"of v{version}")
 
     def _finish(self, actor: Actor) -> None:
         """When nothing goes wrong any more, a few rounds bring the mirror to what the source is."""
-        self.watch.heal()
+        self.watch.damage.heal(self.world.objects)
         for _ in range(CALM_ROUNDS):
             actor.sleep(LEASE_S + SKEW_S + 100.0)  # what others held has expired, also if their clock was wrong
             self._told(actor, "mirror", lambda: self._app(actor).mirror(TABLE, engine=LocalEngine(1)))
-            self._told(actor, "follow", lambda: self._app(actor).follow(TABLE))
+            self._told(actor, "follow", lambda: self._follow_at_last(actor))
             if not self.watch.behind(self.places.pointer):
                 return
         raise Violation(f"9: after {CALM_ROUNDS} calm rounds {self.watch.behind(self.places.pointer)}")
+
+    def _follow_at_last(self, actor: Actor) -> Any:
+        return self._app(actor).follow(TABLE, overwrite_foreign=self.watch.foreign_at is not None)
 
     def _goes_on(self, actor: Actor) -> bool:
         """Counted over all lives of the actor."""
@@ -196,19 +245,27 @@ class Scene:
             world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
             return
         except LakemirrorError as err:
-            is_true = err.subject in self.watch.lost or (err.op == "detect" and self._was_dropped())
-            if err.op in ("demote", "restore") or is_true or self._is_late(err):
+            is_true = err.subject in self.watch.damage.lost or (err.op == "detect" and self._was_dropped())
+            if err.op in ("demote", "restore") or is_true or self._is_late(err) or self._was_foreign(actor, err):
                 world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
                 return
             raise Violation(f"8: {actor.name} gave a false alarm: {type(err).__name__}: {err}") from err
         version = getattr(result, "version", None)
         world.note(actor.name, ("ends", what), "" if version is None else f"v{version}")
+        if what == "follow":
+            self.watch.check_told(actor.name, actor.facts["begun"])
         if version is not None and what != "drop mirror":
             self._check_result(actor, what, result, version)
 
     def _was_dropped(self) -> bool:
         """Before anything of it was mirrored a dropped table is one that does not exist."""
         return any(state.pointer is None for state in self.story.states[: self.watch.states_so_far])
+
+    def _was_foreign(self, actor: Actor, err: LakemirrorError) -> bool:
+        """Somebody else had written to the catalog when the run began, or did so while it was at work."""
+        begun: Begun = actor.facts["begun"]
+        is_told = err.op in ("follow", "drop mirror", "commit")
+        return is_told and (begun.is_foreign or self.watch.was_foreign_at > begun.moment)
 
     def _is_late(self, err: LakemirrorError) -> bool:
         """No REST commit can add a snapshot that the catalog never had and that is older than its last."""
@@ -221,5 +278,23 @@ class Scene:
             raise Violation(f"8: {actor.name} told of v{version}, which is not ready")
         if marker["snapshot_id"] != (None if result.snapshot_id is None else str(result.snapshot_id)):
             raise Violation(f"8: {actor.name} told that v{version} is snapshot {result.snapshot_id}")
+        begun: Begun = actor.facts["begun"]
+        is_gone = version > self.watch.dropped and self.watch.demotions.is_known(version, begun)
+        if is_gone and not _warns(result):
+            raise Violation(
+                f"8: {actor.name} told of v{version}, which was demoted before it began, without a word of it"
+            )
         if what == "follow" and not self.watch.dropped and (self.watch.head or 0) < version:
             raise Violation(f"8: {actor.name} told that the mirror shows v{version}, it shows v{self.watch.head}")
+
+
+def _shown(app: App, layout: TableLayout) -> int | None:
+    """What whoever demotes asks for; it stops where that cannot be told."""
+    head = head_of(app._ports.mirror_catalog, app.mirror_store, layout, TABLE)
+    if head is not None and head.version is None:
+        raise PermanentError("demote", str(TABLE), "the mirror's head is foreign", "see who writes to it")
+    return None if head is None else head.version
+
+
+def _warns(result: Any) -> bool:
+    return any("demoted" in one for one in getattr(result, "warnings", ()))

@@ -37,7 +37,7 @@ def test_no_schedule_breaks_an_invariant(capsys: pytest.CaptureFixture[str]) -> 
     if outcome.findings:
         with ready():
             pytest.fail("\n".join(explained(one, settings_of(one.seed)) for one in outcome.findings))
-    assert outcome.schedules == SCHEDULES
+    assert outcome.schedules == SCHEDULES >= 20_000, "each ran to its end, and readers saw something in each"
     assert outcome.faults > SCHEDULES / 2
 
 

@@ -122,6 +122,32 @@ def built_on_demoted() -> AbstractContextManager[None]:
     return replaced(bridge, "published", "_builds_on(store, layout, back[-1], gone)", "False")
 
 
+@contextmanager
+def late_is_back() -> Iterator[None]:
+    """A ready marker beside a demoted one counts if it has the same bytes, whoever put it."""
+    old = "return is_same and _find(store, layout.restored(version)) is not None"
+    with (
+        replaced(bridge, "published", 'demoted.difference(by_kind["restored"])', "frozenset()"),
+        replaced(bridge, "is_back", old, "return is_same"),
+    ):
+        yield
+
+
+def late_built_on() -> AbstractContextManager[None]:
+    """Whoever reads the newest marker does not ask whether it is the one that was listed."""
+    return replaced(bridge, "refuse_late", "if newest.is_as_listed:", "if True:")
+
+
+def gaps_left() -> AbstractContextManager[None]:
+    """What a version leaves out, because it builds on something demoted, is not demoted before it is published."""
+    return replaced(bridge, "take_back_between", "if version == (parent or 0) + 1:", "if True:")
+
+
+def demoted_at_once() -> AbstractContextManager[None]:
+    """Whoever demotes does not look whether a follower was faster."""
+    return replaced(bridge, "demote", "if head is None or head < version:", "if True:")
+
+
 @dataclass(frozen=True)
 class Broken:
     """One place broken, and the invariants (of `watch`) that this breaks."""
@@ -144,5 +170,9 @@ BROKEN: dict[str, Broken] = {
     "blind retry of a commit by pointer": _of(pointer_moved_blindly, 4),
     "blind retry of a commit by updates": _of(updates_sent_blindly, 1, 4),
     "a commit without an answer taken for done": _of(silence_is_success, 8),
-    "a version counts though its parent was demoted": _of(built_on_demoted, 10),
+    "a version counts though its parent was demoted": _of(built_on_demoted, 1, 10),
+    "a ready marker beside a demoted one always counts": _of(late_is_back, 1, 8),
+    "a marker that came late is built on": _of(late_built_on, 1, 5, 8),
+    "gaps of the chain are left without a record": _of(gaps_left, 5),
+    "demoting without a second look": _of(demoted_at_once, 8),
 }

@@ -1,16 +1,19 @@
 """The invariants, looked at after every write: each is told with what happened and when.
 
-1. The mirror's head names a metadata file whose whole closure is there, and it is a state that the source had.
+1. The mirror's head names a metadata file whose whole closure is there, and it is a state that the source had. Nobody
+   shows a version that was demoted before he began, and not restored since; nor one that lacks what was known then to
+   be lost, unless readers lack it already.
 2. A ready marker never changes; all that it names is there when it appears, and stays as it is.
 3. An ordinal is used once: whatever becomes of it, no other content ever comes under it.
 4. The mirror's head never goes back, nor does the source's state that versions show.
 5. Every marker names the one before it; the markers are one line.
 6. Tokens of the lease only rise.
 7. Nothing is written outside the table's own folder, and nothing at the source.
-8. What a run tells of itself is so.
+8. What a run tells of itself is so; whoever demotes leaves no version demoted that readers saw by then.
 9. When all is calm, a few rounds bring the mirror to what the source is.
 10. What was put on a version after that was demoted is shown to nobody.
 11. A group's watermark covers no commit of the source that readers do not see, and goes back only if it says so.
+12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
 
 After `drop-mirror` nobody who begins then shows a version again that was dropped.
 """
@@ -21,13 +24,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from greenlet import getcurrent
-
-from tests.simulation.reading import NotWhole, View, view
+from tests.simulation.demotions import RESTORER, Begun, Damage, Demotions
+from tests.simulation.reading import NotWhole, View, differences, view
 from tests.simulation.stories import PLACE, Story
 
 MIRROR = "gs://mirror/lake"
@@ -35,9 +36,10 @@ ROOT = f"{MIRROR}/shop/orders"
 VERSION = "lakemirror.version"
 LEFT_OUT = "lakemirror.unsupported-by-catalog"
 _OURS = (f"{ROOT}/", f"{MIRROR}/_tables/", f"{MIRROR}/_groups/")
-_MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|dropped)\.json")
+_MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|restored|dropped)\.json")
 _LEASE = f"{ROOT}/_control/lease.json"
 GROUP = "all"
+OPERATORS = ("operator", "last")
 _GROUP = f"{MIRROR}/_groups/{GROUP}.json"
 Json = dict[str, Any]
 _SHOWN: dict[str, Callable[[Json], Any]] = {
@@ -51,18 +53,8 @@ _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
 _SOURCES: dict[str, View] = {}
 
 
-@dataclass(frozen=True)
-class Begun:
-    """What was there to be seen when a run began."""
-
-    dropped: int = 0
-    demoted: frozenset[int] = frozenset()
-
-
-def _begun_at() -> Begun:
-    """Of the run that is at work."""
-    found: Begun = getcurrent().actor.facts.get("begun", Begun())
-    return found
+def parent_of(marker: Json) -> int | None:
+    return None if marker["parent"] is None else int(marker["parent"][1:])
 
 
 class Watch:
@@ -73,21 +65,33 @@ class Watch:
         self.objects: dict[str, bytes] = {}
         self.kept: dict[str, bytes] = {}  # objects that may never change again
         self.markers: dict[int, Json] = {}
-        self.demoted: set[int] = set()
+        self.demotions, self.damage = Demotions(), Damage()
+        self.begun, self.by = Begun(), ""  # of the run that is at work
         self.dropped = 0  # up to this one
-        self.lost: dict[str, bytes] = {}  # objects of published versions that the world took away
         self.stillborn: set[int] = set()  # published when something that they build on was demoted
         self.closures: dict[int, frozenset[str]] = {}
         self.states_so_far = 0
         self.committed_at: list[datetime] = []  # of the states so far, by a clock that is right
         self.clock_error_s = 0.0  # how much more the clocks are wrong than the knob allows
         self.head: int | None = None
+        self.head_at = 0
+        self.foreign_at: int | None = None  # since when the head is not ours
+        self.was_foreign_at = 0
+        self.is_foreign_next = self.is_unguarded = (
+            False  # the latter: a whole swap by somebody who no longer holds the lease for it (docs/STATUS.md)
+        )
         self.shown: set[int] = set()
         self.group: Json | None = None
         self.token = 0
 
     def begin(self) -> Begun:
-        return Begun(self.dropped, frozenset(self.demoted))
+        """For a run that begins now."""
+        return Begun(self.demotions.moment, self.dropped, self.foreign_at is not None)
+
+    def acts(self, name: str, begun: Begun) -> None:
+        """Whose request it is that changes something next."""
+        self.by, self.begun = name, begun
+        self.demotions.moment += 1
 
     # -------------------------------------------------------------------------------------------------- the bucket
 
@@ -113,48 +117,33 @@ class Watch:
     def before_delete(self, uri: str) -> None:
         """A ready marker goes only after its bytes were kept as those of a demoted one."""
         found = _MARKER.fullmatch(uri)
-        if found is not None and found[2] == "ready" and self.objects[uri] == self._record(int(found[1])):
+        if found is not None and found[2] == "restored":
+            self.demotions.demoted(int(found[1]))
+        elif found is not None and found[2] == "ready" and self.objects[uri] == self._find(int(found[1]), "demoted"):
+            self.demotions.unready[int(found[1])] = self.demotions.moment
             self.kept.pop(uri, None)
         elif uri in self.kept:
             self.violate(f"2: {uri} belongs to a published version and was deleted")
 
-    def _record(self, number: int) -> bytes | None:
-        return self.objects.get(f"{ROOT}/_ready/v{number}.demoted.json")
+    def _find(self, number: int, kind: str) -> bytes | None:
+        return self.objects.get(f"{ROOT}/_ready/v{number}.{kind}.json")
 
     def is_live(self, number: int) -> bool:
         """Published and not dropped, and neither demoted now nor built on one that is."""
         return number > self.dropped and self._stands(number)
 
     def _stands(self, number: int) -> bool:
-        data = self.objects.get(f"{ROOT}/_ready/v{number}.ready.json")
-        if data is None or self._record(number) not in (None, data):
+        data, record = self._find(number, "ready"), self._find(number, "demoted")
+        if data is None or (record is not None and (record != data or self._find(number, "restored") is None)):
             return False
         parent = parent_of(self.markers[number])
         return parent is None or self._stands(parent)
 
     # ------------------------------------------------------------------------------------------------------ damage
 
-    def lose(self, number: int, choose: Callable[[int], int]) -> str | None:
-        """Take a data file away that this version, and none before it, brought; None if there is none."""
-        before = {uri for one, closure in self.closures.items() if one < number for uri in closure}
-        found = sorted(self.closures.get(number, frozenset()) - before)
-        found = [uri for uri in found if "/data/" in uri and uri in self.objects]
-        if not found:
-            return None
-        uri = found[choose(len(found))]
-        self.lost[uri] = self.objects.pop(uri)
-        return uri
-
     def lacks(self, number: int) -> bool:
         """Whether something of what this version needs was lost and is not back."""
-        return any(uri in self.lost and uri not in self.objects for uri in self.closures.get(number, ()))
-
-    def heal(self) -> None:
-        """What is still lost is copied in place, as an operator does who is told of it.
-
-        Readers may see it, and the ledger of a plan in flight may say that it is there.
-        """
-        self.objects.update({uri: data for uri, data in self.lost.items() if uri not in self.objects})
+        return self.damage.lacks(self.closures.get(number, frozenset()), self.objects)
 
     def _builds_on_damage(self, marker: Json) -> bool:
         parent = parent_of(marker)
@@ -162,21 +151,31 @@ class Watch:
 
     def _marker_written(self, number: int, kind: str, uri: str, data: bytes) -> None:
         if kind == "demoted":
-            if data != self.objects.get(f"{ROOT}/_ready/v{number}.ready.json"):
+            if data != self._find(number, "ready"):
                 self.violate(f"3: v{number} was demoted with other bytes than were ready")
-            self.demoted.add(number)
+            self.demotions.demoted(number)
+            if self.by == RESTORER:
+                self.damage.notice(self.objects, self.demotions.moment)
             self.kept[uri] = data
+        elif kind == "restored":
+            self._is_back(number)
         elif kind == "dropped":
             self.dropped = max(self.dropped, number)
             self.kept[uri] = data
-        elif number not in self.demoted:
+        elif number not in self.demotions.ever:
             self._published(number, json.loads(data), uri, data)
-        elif data == self._record(number):
-            self.kept[uri] = data  # it is back
-            self.stillborn = {one for one in self.stillborn if not self._stands(one)}
-        elif number in _begun_at().demoted:
+        elif data == self._find(number, "demoted"):
+            self.kept[uri] = data
+            if self._find(number, "restored") is not None:
+                self._is_back(number)
+        elif self.demotions.is_known(number, self.begun):
             self.violate(f"3: v{number} was demoted, and taken again by a run that began after that")
         # what a run that came late leaves there does not count, and nobody may tell that it does
+
+    def _is_back(self, number: int) -> None:
+        if self._find(number, "ready") == self._find(number, "demoted"):
+            self.demotions.restored(number, self.by)
+            self.stillborn = {one for one in self.stillborn if not self._stands(one)}
 
     def _published(self, number: int, marker: Json, uri: str, data: bytes) -> None:
         if number in self.markers:
@@ -208,7 +207,7 @@ class Watch:
     def _check_parent(self, number: int, marker: Json) -> None:
         """The one before it, or one before those that were demoted or dropped."""
         parent = parent_of(marker) or 0
-        skipped = [one for one in range(max(parent, self.dropped) + 1, number) if one not in self.demoted]
+        skipped = [one for one in range(max(parent, self.dropped) + 1, number) if one not in self.demotions.ever]
         if parent >= number or skipped:
             self.violate(f"5: v{number} names v{parent} as its parent, though there is {skipped}")
         elif parent and marker["parent_checksum"] != self.markers[parent]["checksum"]:
@@ -256,13 +255,19 @@ class Watch:
     # -------------------------------------------------------------------------------------------------- the catalog
 
     def head_gone(self) -> None:
-        """The mirror catalog no longer has the table."""
         if not self.dropped:
             self.violate("4: the table is gone from the mirror, and was not dropped")
         self.head = None
 
     def head_moved(self, metadata: Json, metadata_uri: str | None) -> None:
         """The mirror catalog shows another head; a catalog of pointers names our own file."""
+        if self.is_foreign_next:
+            self.foreign_at = self.was_foreign_at = self.demotions.moment
+            self.is_foreign_next = False
+            return
+        if self._is_foreign_to(self.begun) and self.by not in OPERATORS:
+            self.violate(f"12: {self.by} went over what somebody else had committed before it began")
+        self.foreign_at = None
         claimed = (metadata.get("properties") or {}).get(VERSION, "")
         if not claimed.isdecimal() or int(claimed) not in self.markers:
             self.violate(f"1: the mirror's head claims version {claimed!r}, which was never ready")
@@ -271,19 +276,54 @@ class Watch:
         marker = self.markers[number]
         if metadata_uri is not None and metadata_uri != marker["metadata_uri"]:
             self.violate(f"1: the mirror's head is {metadata_uri}, v{number} is {marker['metadata_uri']}")
+        if not self.is_unguarded:
+            self._check_shown(number)
+        self.head, self.head_at = number, self.demotions.moment
+        self.shown.add(number)
+
+    def _check_shown(self, number: int) -> None:
+        """Whoever shows it could have known by when he began that it is not to be shown."""
         if self.head is not None and number < self.head:
             self.violate(f"4: the mirror's head went back from v{self.head} to v{number}")
-        if number <= _begun_at().dropped:
+        if number <= self.begun.dropped:
             self.violate(f"4: v{number} was dropped, and is shown again")
         if number in self.stillborn:
             self.violate(f"10: readers see v{number}, which was published on a version that was demoted before")
-        self.head = number
-        self.shown.add(number)
+        for one in self._line(number):
+            if self.demotions.is_known(one, self.begun):
+                self.violate(f"1: readers see v{number}, and v{one} of its line was demoted before {self.by} began")
+        seen = self.closures.get(self.head or 0, frozenset())
+        lost = self.damage.known_before(self.closures.get(number, frozenset()) - seen, self.objects, self.begun)
+        if lost is not None:
+            self.violate(f"1: readers see v{number} without {lost}, which was known to be lost before {self.by} began")
+
+    def _line(self, number: int) -> list[int]:
+        """It and all that it builds on."""
+        found = [number]
+        while (parent := parent_of(self.markers[found[-1]])) is not None:
+            found.append(parent)
+        return found
+
+    def check_demoted(self, number: int) -> None:
+        """Whoever demoted this version has just told that it is done."""
+        unready = self.demotions.unready.get(number)
+        is_seen = self.head is not None and self.head >= number and number in self.demotions.since
+        if unready is not None and is_seen and self.head_at < unready:
+            self.violate(f"8: v{number} was demoted and is left so, though readers saw v{self.head} by then")
+
+    def _is_foreign_to(self, begun: Begun) -> bool:
+        return self.foreign_at is not None and self.foreign_at < begun.moment
+
+    def check_told(self, name: str, begun: Begun) -> None:
+        """A follower ended well."""
+        if self._is_foreign_to(begun) and name not in OPERATORS:
+            self.violate(f"12: {name} did not tell that somebody else had written to the mirror's catalog")
 
     def head_shown(self, metadata: Json) -> None:
         """The mirror catalog keeps metadata itself: what it shows must be the version that it claims to be."""
+        is_foreign = self.is_foreign_next
         self.head_moved(metadata, None)
-        if self.head is None:
+        if self.head is None or is_foreign:
             return
         want = json.loads(self.objects[self.markers[self.head]["metadata_uri"]])
         late = (metadata.get("properties") or {}).get(LEFT_OUT)
@@ -293,7 +333,9 @@ class Watch:
             want["snapshots"] = [one for one in want["snapshots"] if one["snapshot-id"] not in gone]
             want["refs"] = {name: one for name, one in want["refs"].items() if one["snapshot-id"] not in gone}
         wrong = [name for name, facts in _SHOWN.items() if facts(want) != facts(metadata)]
-        if wrong:
+        if wrong and self.was_foreign_at > self.begun.moment:
+            self.foreign_at = self.was_foreign_at  # a mixture: no requirement names what somebody else changed
+        elif wrong:
             self.violate(f"1: the mirror's head claims to be v{self.head}, but its {', '.join(wrong)} are others")
 
     # ----------------------------------------------------------------------------------------------------- the group
@@ -329,6 +371,8 @@ class Watch:
         newest = max((one for one in self.markers if self.is_live(one)), default=None)
         if newest is None:
             return "nothing is published"
+        if self.foreign_at is not None:
+            return "the mirror's head is somebody else's"
         if self.head is None or self.head < newest:
             return f"the mirror's head is v{self.head}, the newest version is v{newest}"
         if pointer is None:
@@ -341,22 +385,3 @@ class Watch:
         got, want = _VIEWS[self.objects[marker["metadata_uri"]]][0], self.source_view(pointer)
         problem = differences(got, want)
         return f"v{self.head} is not what the source is: {problem}" if problem else ""
-
-
-def parent_of(marker: Json) -> int | None:
-    return None if marker["parent"] is None else int(marker["parent"][1:])
-
-
-def differences(got: View, want: View) -> str:
-    """In what the mirror is not the source; snapshots may be left out if no ref needs them."""
-    for name in ("uuid", "current", "refs", "schemas"):
-        if getattr(got, name) != getattr(want, name):
-            return f"{name} (want {getattr(want, name)}, got {getattr(got, name)})"
-    missing = {number for _, number in want.refs} - got.snapshots.keys()
-    if missing:
-        return f"snapshots {sorted(missing)}, which refs need"
-    for number, files in got.snapshots.items():
-        if number in want.snapshots and files != want.snapshots[number]:
-            return f"files of snapshot {number}"
-    other = {key for key, value in want.properties.items() if got.properties.get(key) != value}
-    return f"properties {sorted(other)}" if other else ""

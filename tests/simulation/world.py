@@ -10,8 +10,11 @@ What can go wrong with a request:
 |---|---|---|
 | crash, crash after | it dies, as by kill -9, and later starts anew | none, all of it |
 | fail, fail after | TransientError: nobody knows what became of it | none, all of it |
+| late, crash late | as with fail and crash | all of it, some steps later, whatever has happened by then |
 | throttle | ThrottledError | none |
-| pause | nothing; it goes on when all its leases have long expired | later |
+| pause | nothing; it goes on when all its leases have expired, a little or long ago | later |
+
+In some schedules this befalls ready markers above all: whoever is about to put or read one sleeps, or its put is late.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ from tests.simulation.choices import Choices
 
 START = datetime(2027, 1, 1, tzinfo=UTC)  # after all that the stories tell of
 STEP_S = 0.05
-FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause")
+FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause", "late", "crash late")
+LATE_STEPS = (3, 20, 100, 400)
+PAUSES_S = (40.0, 10_000.0)
+SLEEPY = ("pause", "late", "crash late")
 WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
 _SILENCE = "simulated: no answer"
 Request = tuple[Any, ...]  # verb, subject, …
@@ -54,13 +60,15 @@ class Weather:
     write_fault: float
     faults_at_most: int
     jump: float
+    is_sleepy: bool
 
 
 def weather(choices: Choices) -> Weather:
     switch = (0.02, 0.05, 0.15, 0.4)[choices.of(4)]
     fault = (0.0, 0.005, 0.02, 0.05)[choices.of(4)]
     write_fault = (0.0, 0.02, 0.1)[choices.of(3)]
-    return Weather(switch, fault, write_fault, (0, 1, 2, 4, 8)[choices.of(5)], (0.0, 0.01, 0.05)[choices.of(3)])
+    most, jump = (0, 1, 2, 4, 8)[choices.of(5)], (0.0, 0.01, 0.05)[choices.of(3)]
+    return Weather(switch, fault, write_fault, most, jump, choices.of(3) == 2)
 
 
 @dataclass
@@ -135,6 +143,9 @@ class World:
         self.violation: str | None = None
         self.trace: list[tuple[Any, ...]] = []
         self.objects: dict[str, bytes] = {}  # of the mirror's bucket
+        self.late: list[
+            tuple[int, str, Request, Callable[[], Any]]
+        ] = []  # on their way, with the step of their arrival
 
     # ------------------------------------------------------------------------------------------------ for the actors
 
@@ -156,6 +167,11 @@ class World:
         return self._answer(actor, request, effect, fault)
 
     def _answer(self, actor: Actor, request: Request, effect: Callable[[], Any], fault: str | None) -> Any:
+        if fault in ("late", "crash late"):
+            if request[0] in WRITES:
+                arrives = self.steps + LATE_STEPS[self.choices.of(len(LATE_STEPS))]
+                self.late.append((arrives, actor.name, request, effect))
+            fault = "crash" if fault == "crash late" else "fail"
         if fault == "crash":
             self._die(actor, fault)
         if fault == "fail" or fault == "throttle":
@@ -210,12 +226,31 @@ class World:
         current: Actor | None = None
         limit = self.steps + steps_at_most
         while self.violation is None and self.steps < limit:
+            if self.late:
+                self._arrive(self.steps)
             current = self._next(current)
             if current is None:
                 return
             self._step(current)
         if self.violation is None:
             self.violate(f"not done after {self.steps} steps")
+
+    def _arrive(self, step: int) -> None:
+        """What is due by this step takes effect. Nobody hears what came of it."""
+        due = [one for one in self.late if one[0] <= step]
+        self.late = [one for one in self.late if one[0] > step]
+        for _, name, request, effect in due:
+            try:
+                effect()
+            except LakemirrorError as err:
+                self.note(name, request, f"comes late: {type(err).__name__}")
+            else:
+                self.note(name, request, "comes late")
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more, and nothing is on its way."""
+        self._arrive(self.steps + max(LATE_STEPS))
+        self.is_calm = True
 
     def _next(self, current: Actor | None) -> Actor | None:
         choices, time = self.choices, self.time
@@ -250,15 +285,21 @@ class World:
                 actor.is_done = True
 
     def _pause(self, actor: Actor) -> None:
-        """All of its process stands still, far beyond any lease."""
+        """All of its process stands still, beyond any lease."""
         process = actor.process or actor
+        until = self.time + PAUSES_S[self.choices.of(len(PAUSES_S))]
         for one in self.actors:
             if one is process or one.process is process:
-                one.wakes_at = max(one.wakes_at, self.time + 10_000.0)
+                one.wakes_at = max(one.wakes_at, until)
 
     def _fault(self, actor: Actor) -> str | None:
         weather, choices = self.weather, self.choices
         verb = actor.pending[0]
+        if weather.is_sleepy and verb in ("put", "get") and actor.pending[1].endswith(".ready.json"):
+            fault = self._drowsed(verb)
+            if fault is not None:
+                self.note(actor.name, actor.pending, f"meets {fault}")
+                return fault
         if self.faults >= weather.faults_at_most or verb in ("sleep", "commit source"):
             return None
         if weather.jump and choices.happens(weather.jump):
@@ -270,6 +311,12 @@ class World:
         fault = FAULTS[choices.of(len(FAULTS))]
         self.note(actor.name, actor.pending, f"meets {fault}")
         return fault
+
+    def _drowsed(self, verb: str) -> str | None:
+        if not self.choices.happens(0.4 if verb == "put" else 0.05):
+            return None
+        self.faults += 1
+        return SLEEPY[self.choices.of(len(SLEEPY))] if verb == "put" else "pause"
 
     def end(self) -> None:
         """Nobody does anything any more."""

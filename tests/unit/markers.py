@@ -7,6 +7,7 @@ from typing import Any
 
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
+from lakemirror.storage.port import ObjectStore
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -39,3 +40,14 @@ def marker(layout: TableLayout, version: int = 1, **more: Any) -> Marker:
 
 def written(made: Marker, producer: str = "host:1") -> bytes:
     return made.to_bytes(created_at=AT, producer=producer)
+
+
+def put_ready(store: ObjectStore, layout: TableLayout, *versions: int) -> None:
+    for version in versions:
+        store.put(layout.ready(version), written(marker(layout, version)))
+
+
+def put_chain(store: ObjectStore, layout: TableLayout, *links: tuple[int, int | None], **more: Any) -> None:
+    """Ready markers, each with its parent."""
+    for version, parent in links:
+        store.put(layout.ready(version), written(marker(layout, version, parent=parent, **more)))

@@ -2,7 +2,8 @@
 
 It needs the mirror bucket and the mirror catalog, nothing of the source. Ten followers on one marker make one commit.
 Nothing outside the table's own folder is ever read or committed. A head that Lakemirror did not write is a foreign
-commit: it stops the follower until an operator says what to do with it.
+commit: it stops the follower until an operator says what to do with it. A version may be demoted while it is committed:
+the follower looks again after that, and tells.
 """
 
 from __future__ import annotations
@@ -50,9 +51,24 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """`is_demoted`: the version that readers see was demoted and not restored."""
+
     marker: Marker | None
     head: Head | None
     committed: bool
+    is_demoted: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return demoted_head(self.head) if self.is_demoted and self.head is not None else ()
+
+
+def demoted_head(head: Head) -> tuple[str, ...]:
+    """What is to be told of a mirror whose head was demoted."""
+    return (
+        f"demoted head: readers see v{head.version}, which was demoted: some of its files may be missing or wrong; "
+        "copy them in place and restore it, or publish a newer version",
+    )
 
 
 def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, table: TableRef) -> Head | None:
@@ -136,22 +152,27 @@ def follow(
     overwrite_foreign: bool = False,
 ) -> Outcome:
     """Apply the newest ready marker if the mirror is behind it."""
+    as_it_is = store
     store = ReadOnceStore(store)  # markers and metadata files never change once they are there
     waiting = inbox.look(store, layout)
     marker = waiting.newest
     head = head_of(catalog, store, layout, table)
     if head is not None and head.version is None:
         _judge_foreign(table, head, marker, adopt=adopt, overwrite_foreign=overwrite_foreign)
+    is_demoted = head is not None and head.version is not None and waiting.ordinals.lacks(head.version)
     if marker is None or waiting.found is None:
-        return Outcome(None, head, committed=False)
+        return Outcome(None, head, committed=False, is_demoted=is_demoted)
     if head is not None and head.version is not None and head.version >= marker.version:
-        return Outcome(marker, head, committed=False)
+        return Outcome(marker, head, committed=False, is_demoted=is_demoted)
     bridge.refuse_late(store, layout, waiting.found)
     waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
     metadata = check(marker, waiting.before, layout, store, table)
     new = Published(marker.metadata_uri, metadata)
     catalog.commit(table, None if head is None else head.shown, new)
-    return Outcome(marker, _read_back(table, layout, catalog, store, marker, head), committed=True)
+    head = _read_back(table, layout, catalog, store, marker, head)
+    # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two
+    is_demoted = bridge.is_demoted_now(as_it_is, layout, marker.version) and head.version == marker.version
+    return Outcome(marker, head, committed=True, is_demoted=is_demoted)
 
 
 def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt: bool, overwrite_foreign: bool) -> None:

@@ -15,7 +15,7 @@ CONTROL_FOLDERS = frozenset(
 )
 INDEX_FOLDER = "_ledger/index"
 _MAX_DIGITS = 18
-_ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|dropped|marker)\.json$")
+_ORDINAL = re.compile(r"/v([1-9][0-9]*)\.(ready|demoted|restored|dropped|marker)\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ class TableLayout:
     def demoted(self, version: int) -> str:
         return f"{self.ready_folder}v{version}.demoted.json"
 
+    def restored(self, version: int) -> str:
+        """Says that what was demoted counts again."""
+        return f"{self.ready_folder}v{version}.restored.json"
+
     def dropped(self, version: int) -> str:
         """Says that the mirror was dropped when this was the last ordinal in use."""
         return f"{self.ready_folder}v{version}.dropped.json"
@@ -94,7 +98,7 @@ class TableLayout:
 
 
 def ordinal(uri: str) -> tuple[int, str] | None:
-    """Version and kind (`ready`, `demoted`, `dropped`, `marker`) that a marker's name claims; None for other names."""
+    """Version and kind (the word before `.json`) that a marker's name claims; None for other names."""
     found = _ORDINAL.search(uri)
     if found is not None and len(found.group(1)) > _MAX_DIGITS:
         raise PermanentError(

@@ -1,5 +1,7 @@
 """What a bucket's notifications say: which objects they name, and of which tables those may be the ready markers.
 
+The record that a version was restored says as much as its ready marker: it counts from that moment on.
+
 A notification is a hint from whoever can write to the queue. All that is taken from it is which table to look at: never
 a version, a size, a hash or a place to read. What names no ready marker of this mirror is counted, told and dropped.
 """
@@ -21,7 +23,7 @@ MAX_BYTES: Final = 1 << 20  # SQS carries 1 MiB at most; a notification of Pub/S
 MAX_VALUES: Final = 100_000
 MAX_OBJECTS: Final = 1000  # that one message may name; Amazon's name one
 MAX_KEY: Final = 4500
-_MARKER = re.compile(r"(?P<namespace>[^/]+)/(?P<name>[^/]+)/_ready/v[1-9][0-9]{0,17}\.ready\.json")
+_MARKER = re.compile(r"(?P<namespace>[^/]+)/(?P<name>[^/]+)/_ready/v[1-9][0-9]{0,17}\.(ready|restored)\.json")
 
 
 @dataclass(frozen=True, slots=True)

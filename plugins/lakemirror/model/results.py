@@ -317,7 +317,8 @@ class StatusResult:
 
     `problem` is the error, as JSON, because of which something here is unknown. `catalog` is what the mirror's catalog
     can do, `warnings` what a reader should know of this table on it; `latency_s` how long the version that readers
-    see took, from the source's commit until it was visible in the mirror's catalog.
+    see took, from the source's commit until it was visible in the mirror's catalog. `is_head_demoted`: they see a
+    version that was demoted; a warning says so.
     """
 
     table: TableRef
@@ -339,11 +340,12 @@ class StatusResult:
     problem: Mapping[str, Any] | None = None
     catalog: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
+    is_head_demoted: bool = False
 
     @property
     def is_behind(self) -> bool:
         """Something a person or a script should look at: exit code 3."""
-        is_trouble = self.source_state in ("dropped", "unreachable") or self.problem is not None
+        is_trouble = self.source_state in ("dropped", "unreachable") or self.problem is not None or self.is_head_demoted
         return self.mirror_state != "ok" or is_trouble or self.backlog
 
     @property

@@ -69,8 +69,8 @@ def publish(
     on_stage("publish")
     held.confirm()
     bridge.take_back_between(context.mirror, layout, marker.parent, marker.version)
-    is_new = bridge.publish(context.mirror, layout, marker, data)
-    bridge.refuse_demoted(context.mirror, layout, marker, data, is_new=is_new)
+    bridge.publish(context.mirror, layout, marker, data)
+    bridge.refuse_demoted(context.mirror, layout, marker)
     return marker
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from lakemirror import bridge
+from lakemirror import register
 from lakemirror.config.knobs import Knobs
 from lakemirror.model.results import Detected, MirrorResult, PlanResult
 from lakemirror.model.table import TableRef
@@ -171,7 +171,7 @@ class MirrorRun:
     ) -> Any:
         marks = [("publish", self.timer())]
         if change.from_version is None:  # every later version comes after one that was announced
-            bridge.announce(self.bench.mirror, self.ports.config.mirror.location, self.table)
+            register.announce(self.bench.mirror, self.ports.config.mirror.location, self.table)
         marker = pipeline.publish(
             change,
             plan,

@@ -13,7 +13,7 @@ from datetime import datetime
 from lakemirror import bridge
 from lakemirror.catalogs.left_out import warnings_of
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
-from lakemirror.follow.follower import Head, head_of
+from lakemirror.follow.follower import Head, demoted_head, head_of
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.marker import Marker
@@ -51,6 +51,7 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
     abilities = ports.mirror_catalog.abilities()
     mirror_state: MirrorState = "missing" if head is None else "foreign" if head.version is None else "ok"
     version = None if head is None else head.version
+    is_demoted = version is not None and ordinals.lacks(version)
     source = _look(table, ports) if ports.has_source else None
     facts = None if source is None else source.facts
     shown = bridge.read_published(store, layout, version) if version is not None else None
@@ -75,13 +76,14 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
         in_progress=tuple(one for one in bridge.staged(store, layout) if one not in ordinals.ready),
         problem=None if problem is None else problem.as_json(),
         catalog=abilities.as_json(),
-        warnings=() if head is None else (*_foreign(head), *warnings_of(abilities, head.metadata)),
+        is_head_demoted=is_demoted,
+        warnings=() if head is None else (*_told(head, is_demoted), *warnings_of(abilities, head.metadata)),
     )
 
 
-def _foreign(head: Head) -> tuple[str, ...]:
+def _told(head: Head, is_demoted: bool) -> tuple[str, ...]:
     if head.version is not None:
-        return ()
+        return demoted_head(head) if is_demoted else ()
     return (f"foreign commit: {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",)
 
 

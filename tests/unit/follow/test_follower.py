@@ -243,6 +243,39 @@ def test_a_head_that_was_demoted_too_late_is_still_ours(lake: Lake) -> None:
     assert (lake.follow().version, lake.mirror_rows()) == (2, lake.source_rows())
 
 
+class Demoting(SqlCatalog):
+    """Whoever demotes has looked at the catalog before; a commit comes, and it dies before it looks again."""
+
+    def __init__(self, lake: Lake, *, is_restored: bool = False) -> None:
+        super().__init__("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+        self._layout, self._is_restored = layout(lake), is_restored
+
+    def register(self, table: TableRef, metadata_uri: str) -> None:
+        bridge.demote(STORE, self._layout, 1, lambda: None)
+        super().register(table, metadata_uri)
+        if self._is_restored:
+            bridge.restore(STORE, self._layout, 1)
+
+
+def test_a_version_that_is_demoted_while_it_is_committed_is_told(lake: Lake) -> None:
+    outcome = follow(ORDERS, layout(lake), Demoting(lake), STORE)
+    assert (outcome.committed, outcome.is_demoted) == (True, True)
+    [warning] = outcome.warnings
+    assert warning.startswith("demoted head: readers see v1, which was demoted")
+    again = lake.follow()
+    assert (again.committed, again.warnings) == (False, (warning,))
+    status = lake.app().status(ORDERS)
+    assert (status.is_head_demoted, status.is_behind, status.warnings) == (True, True, (warning,))
+    bridge.restore(STORE, layout(lake), 1)
+    assert (lake.follow().warnings, lake.app().status(ORDERS).warnings) == ((), ())
+    assert not lake.app().status(ORDERS).is_behind
+
+
+def test_a_version_that_is_restored_by_then_is_not_told(lake: Lake) -> None:
+    outcome = follow(ORDERS, layout(lake), Demoting(lake, is_restored=True), STORE)
+    assert (outcome.committed, outcome.is_demoted, outcome.warnings) == (True, False, ())
+
+
 def test_a_late_marker_beside_a_demoted_head_makes_it_no_foreign_one(lake: Lake) -> None:
     """A run that had planned the same ordinal left its own ready marker there; it never counted."""
     lake.follow()

@@ -58,7 +58,7 @@ def test_objects_of_gcs() -> None:
 
 
 def test_ready_markers_name_their_tables_once() -> None:
-    uris = [f"s3://mirror/{MARKER}", "s3a://mirror/lake/shop/orders/_ready/v8.ready.json"]
+    uris = [f"s3://mirror/{MARKER}", "s3a://mirror/lake/shop/orders/_ready/v8.restored.json"]
     assert tables_named(uris, "s3://mirror/lake/") == Named((ORDERS,), 0)
     nested = tables_named(["s3://mirror/lake/crm.eu/people/_ready/v1.ready.json"], "s3://mirror/lake")
     assert nested == Named((TableRef(("crm", "eu"), "people"),), 0)

@@ -323,7 +323,7 @@ class App:
         """Tells which tables have a head that is not mirrored."""
         from lakemirror.usecases.watch import SourceWatch
 
-        return SourceWatch(self._ports)
+        return SourceWatch(self._ports, self._timer)
 
     def spark_engine(self) -> Engine:
         """The engine that all Spark work of this App shares; its session starts with the first stage."""

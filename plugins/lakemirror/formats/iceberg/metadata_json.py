@@ -124,16 +124,22 @@ def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str,
 
 
 def paths(metadata: Json) -> Iterator[str]:
-    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error."""
+    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error.
+
+    Properties may name a place relative to that of the table.
+    """
     try:
         yield metadata["location"]
-        yield from (snapshot["manifest-list"] for snapshot in metadata.get("snapshots") or ())
+        for snapshot in metadata.get("snapshots") or ():
+            yield snapshot["manifest-list"]
+            yield from map(str, snapshot.get("manifests") or ())  # of old writers of v1, instead of a list
     except KeyError as err:
         raise PermanentError("read metadata", "table metadata", f"it has no {err.args[0]}", "it is damaged") from err
     yield from (entry["statistics-path"] for section in _STATISTICS for entry in metadata.get(section) or ())
     yield from (entry["metadata-file"] for entry in metadata.get("metadata-log") or ())
     properties = metadata.get("properties") or {}
-    yield from (properties[key] for key in PATH_PROPERTIES if key in properties)
+    for place in (properties[key] for key in PATH_PROPERTIES if key in properties):
+        yield f"{metadata['location']}/{place}" if is_relative(place) else place
 
 
 def at(milliseconds: int) -> datetime:

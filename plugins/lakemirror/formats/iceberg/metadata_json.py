@@ -29,7 +29,23 @@ PIN_PREFIX = "lakemirror-pin-"
 VERSION_PROPERTY = "lakemirror.version"
 SNAPSHOT_PROPERTY = "lakemirror.source-snapshot-id"
 PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
+_MOST_INT, _MOST_LONG = str((1 << 31) - 1), str((1 << 63) - 1)
+# What lets engines delete the mirror's files, or snapshots that hold them, is overridden whatever the source says
+# (docs/catalogs.md): in every version, ...
+SAFE_PROPERTIES = {
+    "gc.enabled": "false",
+    "write.metadata.delete-after-commit.enabled": "false",
+    "history.expire.max-snapshot-age-ms": _MOST_LONG,
+    "history.expire.min-snapshots-to-keep": _MOST_INT,
+    "history.expire.max-ref-age-ms": _MOST_LONG,
+}
+# ... and where the source has them, properties of single engines.
+SAFE_IF_THERE = {
+    "external.table.purge": "FALSE",
+    "vacuum_max_snapshot_age_seconds": _MOST_INT,
+    "vacuum_min_snapshots_to_keep": _MOST_INT,
+    "vacuum_max_metadata_files_to_keep": _MOST_INT,
+}
 _STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
 _STATISTICS = ("statistics", "partition-statistics")
 _REMADE = ("location", "snapshots", "snapshot-log", "refs", "metadata-log", "properties", *_STATISTICS)
@@ -240,6 +256,7 @@ def _properties(
     places = {key: source[key] for key in PATH_PROPERTIES if key in source}
     properties.update({key: place if is_relative(place) else paths.map(place) for key, place in places.items()})
     properties.update(SAFE_PROPERTIES)
+    properties.update({key: value for key, value in SAFE_IF_THERE.items() if key in properties})
     properties[VERSION_PROPERTY] = str(version)
     if head is not None:
         properties[SNAPSHOT_PROPERTY] = str(head)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus
 
 from dev.airflow_standalone import free_ports
 from dev.services import ToolMissing, gcsemu, moto
@@ -27,6 +28,7 @@ from tests.services.fixtures import give_up
 SECRET = "any"  # pragma: allowlist secret
 REGION = "us-east-1"
 PROJECT, SUBSCRIPTION = "lakemirror", "ready-markers"
+ACK_DEADLINE_S = 10  # the least that Pub/Sub takes
 TOPIC = f"projects/{PROJECT}/topics/ready"
 
 
@@ -40,7 +42,7 @@ class Bucket:
     environment: dict[str, str]  # Airflow's connection, and secrets
     put: Callable[[str], None]  # an object of this key, written by somebody else
     tell: Callable[[str], None]  # a message about an object of this key, whether there is one or not
-    waiting: Callable[[], int]  # messages that nobody is done with
+    left: Callable[[], int]  # messages that nobody is done with; to be asked when nobody reads any more
 
     @property
     def prefix(self) -> str:
@@ -100,7 +102,7 @@ def s3_with_sqs(endpoint: str) -> Bucket:
         record = {**about, "s3": {"bucket": {"name": "cloud"}, "object": {"key": quote_plus(key)}}}
         sqs.send_message(QueueUrl=queue_url, MessageBody=json.dumps({"Records": [record]}))
 
-    def waiting() -> int:
+    def left() -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         told = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)["Attributes"]
         return sum(map(int, told.values()))
@@ -112,7 +114,7 @@ def s3_with_sqs(endpoint: str) -> Bucket:
         environment={"AIRFLOW_CONN_QUEUE": json.dumps(connection), "MOTO_SECRET": SECRET},
         put=lambda key: s3.put_object(Bucket="cloud", Key=key, Body=b"{}"),
         tell=tell,
-        waiting=waiting,
+        left=left,
     )
 
 
@@ -129,6 +131,7 @@ def gcs_with_pubsub(endpoints: tuple[str, str], folder: str) -> Iterator[Bucket]
         "AIRFLOW_CONN_GOOGLE": json.dumps({"conn_type": "google_cloud_platform", **nobody}),
     }
     with patch.dict(os.environ, environment):
+        from google.api_core.exceptions import DeadlineExceeded
         from google.cloud import pubsub_v1
 
         api = f"{endpoint}/storage/v1/b/{gcsemu.BUCKET}/notificationConfigs"
@@ -136,21 +139,37 @@ def gcs_with_pubsub(endpoints: tuple[str, str], folder: str) -> Iterator[Bucket]
         path = f"projects/{PROJECT}/subscriptions/{SUBSCRIPTION}"
         with pubsub_v1.SubscriberClient() as subscriber:
             publisher.create_topic(name=TOPIC)
-            subscriber.create_subscription(name=path, topic=TOPIC, ack_deadline_seconds=10)
+            subscriber.create_subscription(name=path, topic=TOPIC, ack_deadline_seconds=ACK_DEADLINE_S)
             made = _call(api, {"topic": f"//pubsub.googleapis.com/{TOPIC}", "payload_format": "JSON_API_V1"})
 
             def tell(key: str) -> None:
                 about = {"bucketId": gcsemu.BUCKET, "objectId": key, "eventType": "OBJECT_FINALIZE"}
                 publisher.publish(TOPIC, b"", **about).result(10)
 
+            def put(key: str) -> None:
+                where = f"{endpoint}/upload/storage/v1/b/{gcsemu.BUCKET}/o?uploadType=media&name={quote(key, safe='')}"
+                _call(where, {})
+
+            def left() -> int:
+                """Pub/Sub tells no number: what is not acknowledged is delivered again when its reader's time is up."""
+                end = time.monotonic() + ACK_DEADLINE_S + 2
+                while (rest_s := end - time.monotonic()) > 0:
+                    with suppress(DeadlineExceeded):
+                        got = subscriber.pull(subscription=path, max_messages=100, timeout=rest_s).received_messages
+                        if got:
+                            handles = [one.ack_id for one in got]
+                            subscriber.modify_ack_deadline(subscription=path, ack_ids=handles, ack_deadline_seconds=0)
+                            return len(got)
+                return 0
+
             yield Bucket(
                 location=f"gs://{gcsemu.BUCKET}/{folder}",
                 properties={"gcs.service.host": endpoint},
                 events={"pubsub": {"conn_id": "google", "project_id": PROJECT, "subscription": SUBSCRIPTION}},
                 environment=environment,
-                put=tell,
+                put=put,
                 tell=tell,
-                waiting=lambda: 0,
+                left=left,
             )
             urllib.request.urlopen(urllib.request.Request(f"{api}/{made['id']}", method="DELETE"), timeout=10).close()
             subscriber.delete_subscription(subscription=path)

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,7 +18,8 @@ from tests.rest_interpreter import Refused, take
 from tests.serving import QuietHandler, serving
 
 Json = dict[str, Any]
-# Given verb and path: None lets it through, a number is answered as that status, `cut` and `cut after` break the line.
+# Given verb and path: None lets it through, a number is answered as that status, `cut` and `cut after` break the line,
+# `late` breaks it too, and the request is on its way until `land` is called.
 Verifier = Callable[[str, str, bytes, Any], bool]
 Fault = Callable[[str, str], int | str | None]
 
@@ -42,8 +44,16 @@ class RestDouble:
         self.keys: list[uuid.UUID] = []  # of idempotency, as they came
         self.google: TokenServer | None = None  # at /token
         self.signer: Verifier | None = None  # if there is one it is asked instead of for a token
+        self._late: list[Callable[[], object]] = []
         self._told: dict[str, tuple[int, Json, dict[str, str]]] = {}
         self._lock = threading.Lock()
+
+    def land(self) -> None:
+        """What was on its way arrives now."""
+        with self._lock:
+            for arrive in self._late:
+                arrive()
+            self._late.clear()
 
     def answer(self, verb: str, target: str, data: bytes, headers: Any) -> tuple[int, Json, dict[str, str]]:
         """By its key, if it has one, a request is answered as it was before."""
@@ -121,7 +131,9 @@ class RestDouble:
             self.asked.append(f"{handler.command} {handler.path}")
             self.bodies.append(json.loads(data) if data.startswith(b"{") else {})
             fault = self.fault(handler.command, handler.path)
-            if fault == "cut":
+            if fault == "late":
+                self._late.append(partial(self.answer, handler.command, handler.path, data, handler.headers))
+            if fault in ("cut", "late"):
                 _cut(handler)
                 return
             if isinstance(fault, int) and fault == 429:

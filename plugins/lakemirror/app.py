@@ -225,7 +225,7 @@ class App:
         )
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
-        if version is not None:
+        if head is None or version is not None:
             self._record_in_group(table, version)
         # last: a try that fails before it is repeated, and the next one finds that nobody has told of the version yet
         is_first = version is not None and note_visible(ports.state, table, version, snapshot, self._now())
@@ -258,28 +258,44 @@ class App:
         ports = self._ports
         return grouping.describe(ports.mirror_store, self.config.mirror.location, name, members, self._now())
 
-    def _record_in_group(self, table: TableRef, version: int) -> None:
+    def forget_in_group(self, name: str, table: str) -> GroupResult:
+        """The group without this table, which the configuration must not have in it; the only way out of a group."""
+        from lakemirror.usecases import grouping
+
+        store, location, tables = self._ports.mirror_store, self.config.mirror.location, self.tables()
+        grouping.forget(store, self.config, tables, name, table, self._now())
+        return grouping.describe(store, location, name, grouping.members(self.config, tables, name), self._now())
+
+    def _record_in_group(self, table: TableRef, version: int | None) -> None:
+        """None: the catalog shows no table."""
         from lakemirror.usecases import grouping
 
         group = self.config.knobs_for(table).group
         if group is None:
             return
-        ports, location = self._ports, self.config.mirror.location
+        store, location, now = self._ports.mirror_store, self.config.mirror.location, self._now()
+        if version is None:
+            grouping.record_gone(store, location, table, now, partial(self._is_gone, table), group)
+            return
         members = grouping.members(self.config, self.tables(), group)
-        layout = ports.layout(table)
-        shown_now = partial(self.mirror_version, table)
-        grouping.record_shown(
-            ports.mirror_store, location, group, members, table, layout, version, self._now(), shown_now
-        )
+        layout, shown_now = self._ports.layout(table), partial(self.mirror_version, table)
+        grouping.record_shown(store, location, group, members, table, layout, version, now, shown_now)
+
+    def _is_gone(self, table: TableRef) -> bool:
+        return self._ports.mirror_catalog.load(table) is None
 
     def drop_mirror(self, table: TableRef) -> DropResult:
         """Take the table out of the mirror catalog for good; its files stay for garbage collection."""
+        from lakemirror.usecases import grouping
         from lakemirror.usecases.drop import drop_mirror
         from lakemirror.usecases.fencing import fence_of
 
         ports, knobs = self._ports, self.config.knobs_for(table)
         fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
-        return drop_mirror(table, ports, fence, self._now())
+        result = drop_mirror(table, ports, fence, self._now())
+        location, is_gone = self.config.mirror.location, partial(self._is_gone, table)
+        grouping.record_gone(ports.mirror_store, location, table, self._now(), is_gone, None)
+        return result
 
     def status(self, table: TableRef) -> StatusResult:
         from lakemirror.usecases.status import status
@@ -309,7 +325,7 @@ class App:
         """Tells which tables have a head that is not mirrored."""
         from lakemirror.usecases.watch import SourceWatch
 
-        return SourceWatch(self._ports)
+        return SourceWatch(self._ports, self._timer)
 
     def spark_engine(self) -> Engine:
         """The engine that all Spark work of this App shares; its session starts with the first stage."""

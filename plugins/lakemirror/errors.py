@@ -96,6 +96,10 @@ class TableBusyError(LostRaceError):
     """Another run holds the table's lease: it is at work, and this one has nothing to do yet."""
 
 
+class UnsettledError(TransientError):
+    """A request was sent that may still take effect when this run is over: what guards it is not let go of."""
+
+
 class SourceVanishedError(TransientError):
     """A source object that the plan names is gone; the next run plans anew from the source's head."""
 

@@ -134,14 +134,14 @@ def test_watchers_start_both_sides_and_a_restart_loses_nothing(stage: Stage, s3:
     assert {extra["payload"]["table"] for extra in extras if "payload" in extra} == {str(ORDERS)}
 
     stage.stop()
-    assert s3.waiting() > 0, "the bucket sends messages"
+    assert s3.left() > 0, "the bucket sends messages"
     stage.commit(4)  # while nobody watches
     stage.use(s3, "sqs")
     stage.airflow.start()
     stage.await_mirrored()
     stage.commit(1)
     stage.await_mirrored()
-    stage.until(lambda: s3.waiting() == 0, "all messages of SQS are done with")
+    stage.until(lambda: s3.left() == 0, "all messages of SQS are done with")
 
     stage.use(gcs, "pubsub")  # a mirror that has nothing yet
     stage.commit(1)

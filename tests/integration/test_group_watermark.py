@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import yaml
 
 from lakemirror.app import App
 from lakemirror.config.loader import load_config
 from lakemirror.errors import UsageError
+from lakemirror.follow import groups
 from lakemirror.model.results import GroupResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
+from lakemirror.storage.wrappers.fault import SimulatedCrash
 from tests.lake import ORDERS, Lake, rows
 
 ITEMS = TableRef.parse("shop.items")
@@ -149,3 +153,58 @@ def test_tables_without_a_group_cost_nothing(lake: Lake) -> None:
 def test_a_group_that_nobody_belongs_to_is_a_mistake(lake: Lake) -> None:
     with App(load_config(lake.follower_config_path)) as app, pytest.raises(UsageError, match="no table"):
         app.group("finance")
+
+
+def test_a_configuration_with_fewer_tables_moves_nothing(lake: Lake) -> None:
+    """Two installations follow different tables of one group; which of them runs last makes no difference."""
+    clock, extra = Clock(), TableRef.parse("shop.alone")
+    both_shown(lake, clock)
+    before = follow(lake, clock, ITEMS)
+    lake.create(extra).append(rows(1))
+    clock.later(300)
+    mirror(lake, clock, extra)
+    document = yaml.safe_load(lake.follower_config_path.read_text(encoding="utf-8"))
+    smaller = lake.follower_config_path.with_name("smaller.yaml")
+    smaller.write_text(yaml.safe_dump({**document, "tables": [{"name": str(extra), "group": "shop"}]}), "utf-8")
+    with App(load_config(smaller), now=clock) as app:
+        app.follow(extra)
+        found = app.group("shop")
+    assert set(found.tables) == {str(ORDERS), str(ITEMS), str(extra)}
+    assert (found.watermark, found.moves_back) == (before.watermark, ())
+    assert found.elsewhere == (str(ITEMS), str(ORDERS))
+
+
+def test_a_table_leaves_when_somebody_says_so(lake: Lake) -> None:
+    clock = Clock()
+    both_shown(lake, clock)
+    with App(load_config(lake.follower_config_path), now=clock) as app, pytest.raises(UsageError, match="still has it"):
+        app.forget_in_group("shop", str(ORDERS))
+    document = yaml.safe_load(lake.follower_config_path.read_text(encoding="utf-8"))
+    document["tables"] = [one for one in document["tables"] if one["name"] != str(ORDERS)]
+    lake.follower_config_path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert set(follow(lake, clock, ITEMS).tables) == {str(ORDERS), str(ITEMS)}
+    with App(load_config(lake.follower_config_path), now=clock) as app:
+        assert set(app.forget_in_group("shop", str(ORDERS)).tables) == {str(ITEMS)}
+
+
+@pytest.mark.parametrize("dies_before_it_is_told", [False, True])
+def test_a_dropped_mirror_takes_the_watermark_away_and_says_so(lake: Lake, dies_before_it_is_told: bool) -> None:
+    clock = Clock()
+    both_shown(lake, clock)
+    before = follow(lake, clock, ITEMS)
+    clock.later(1)
+    with App(load_config(lake.follower_config_path), now=clock) as app:
+        if dies_before_it_is_told:
+            with patch.object(groups, "record_gone", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
+                app.drop_mirror(ORDERS)
+            app.follow(ORDERS)  # finds no table, and says so
+        else:
+            app.drop_mirror(ORDERS)
+        found = app.group("shop")
+    assert found.tables[str(ORDERS)] is None
+    assert (found.watermark, found.slowest) == (None, str(ORDERS))
+    [move] = found.moves_back
+    assert (move.was, move.now, move.table) == (before.watermark, None, str(ORDERS))
+    lake.source.load_table(str(ORDERS)).append(rows(1, 1))
+    mirror(lake, clock, ORDERS)
+    assert follow(lake, clock, ORDERS).watermark is not None, "mirrored again it counts again"

@@ -2,8 +2,10 @@
 
 Watchers of one kind share one stream (Airflow runs it once for all of them), so that ten thousand tables are one scan
 and one reader of a queue. An event says that a table is worth a look, never what is there; the run asks store and
-catalog itself. Told is each state once. After a restart every table is looked at anew, and one that is behind is told:
-at worst one look too many, never one too few. Class paths and arguments are public (T48); no argument is a secret.
+catalog itself. Told is each state once, and again while the table stays behind, for its run may have failed for good:
+after RETELL_S, then twice as late each time, up to LONGEST_RETELL_S. After a restart every table is looked at
+anew, and one that is behind is told: at worst one look too many, never one too few. Class paths and arguments are
+public (T48); no argument is a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Hashable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -21,6 +23,9 @@ from lakemirror.airflow.looking import Looker, payload
 if TYPE_CHECKING:
     from lakemirror.app import App
     from lakemirror.usecases.watch import ReadyWatch, SourceWatch
+
+RETELL_S: Final = 600.0  # RELIST_S of the watch, which by then has looked whether the table is still behind
+LONGEST_RETELL_S: Final = 3600.0
 
 
 class TableWatchTrigger(BaseEventTrigger):
@@ -42,14 +47,17 @@ class TableWatchTrigger(BaseEventTrigger):
         return self.key_of(self._shared())
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[dict[str, str]]) -> AsyncIterator[TriggerEvent]:
-        """An event whenever the stream tells something of this table that it has not told before."""
+        """An event whenever the stream tells something of this table that it has not told before, or not lately."""
         told: str | None = None
+        due, pause_s, clock = 0.0, RETELL_S, asyncio.get_running_loop().time
         with board_of(self.shared_stream_key()).joined(self.table):
             async for hints in shared_stream:
                 hint = hints.get(self.table)
-                if hint is not None and hint != told:
-                    told = hint
-                    yield TriggerEvent(payload(self.table, hint))
+                if hint is None or (hint == told and clock() < due):
+                    continue
+                pause_s = min(2 * pause_s, LONGEST_RETELL_S) if hint == told else RETELL_S
+                told, due = hint, clock() + pause_s
+                yield TriggerEvent(payload(self.table, hint))
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """The same for a watcher that is alone."""

@@ -6,13 +6,13 @@ module reads back too, and says whether it was done, was not done, or was overta
 
 What no updates can say is a whole swap (register with `overwrite`) under the lease, where the server has it; otherwise
 it is left out if nothing but late tags need it; otherwise it is refused. Each is told. What a server takes but cannot
-compare goes under the lease, too.
+compare goes under the lease, too; and if nobody told what became of it, that lease ends by itself and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest_client import RestClient
 from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError
 from lakemirror.catalogs.updates import Commit, Inexpressible, commit_of
-from lakemirror.errors import LostRaceError, PermanentError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError, UnsettledError
 from lakemirror.model.table import TableRef
 
 Json = dict[str, Any]
@@ -32,9 +32,10 @@ REGISTER: Final = "namespaces/{namespace}/register"
 _NO_SUCH_ENDPOINT: Final = (404, 405, 406, 501)
 _BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
+_WAIT: Final = "run again: followers wait until the lease of swaps has ended by itself; the request may still arrive"
 
 # Holds the table's lease for swaps while it lasts; what it gives is asked right before one and raises LostRaceError if
-# the lease is another's by then. None: this table has no lease.
+# the lease is another's by then. An UnsettledError leaves it to expire. None: this table has no lease.
 Lease = AbstractContextManager[Callable[[], None]]
 WithLease = Callable[[TableRef], Lease | None]
 
@@ -99,33 +100,47 @@ class RestCommits:
         def send() -> Answer:
             answer = self._post(table, commit.as_json())
             if answer.status == _BAD_REQUEST and commit.is_guarded:  # a server that cannot remove schemas
-                answer = self._send_alone(table, expected, commit_of(old, new.metadata, may_guard=False), answer)
+                less = commit_of(old, new.metadata, may_guard=False)
+                answer = self._send_alone(table, expected, new, less, answer)
             return answer
 
         self._settled(table, expected, new, send)
 
-    def _send_alone(self, table: TableRef, expected: MirrorHead, commit: Commit, refused: Answer) -> Answer:
+    def _send_alone(
+        self, table: TableRef, expected: MirrorHead, new: Published, commit: Commit, refused: Answer
+    ) -> Answer:
         """A commit that no requirement of another would notice: one follower at a time, from the head that is there."""
         lease = self._lease_of(table)
         if lease is None:
             told = self._client.explained(refused, "commit", str(table)).message
             message = f"{UNSUPPORTED}: it changes nothing that the catalog compares, and {told}"
             raise PermanentError("commit", str(table), message, "set fence: true: then followers come one at a time")
-        with self._alone(lease, table, expected):
-            return self._post(table, commit.as_json())
+        return self._alone(lease, table, expected, new, lambda: self._post(table, commit.as_json()))
 
     def _lease_of(self, table: TableRef) -> Lease | None:
         return None if self._with_lease is None else self._with_lease(table)
 
-    @contextmanager
-    def _alone(self, lease: Lease, table: TableRef, expected: MirrorHead) -> Iterator[None]:
-        """For what compares nothing: the lease and a last look stand in."""
+    def _alone(
+        self, lease: Lease, table: TableRef, expected: MirrorHead, new: Published, send: Callable[[], Answer]
+    ) -> Answer:
+        """For what compares nothing: the lease and a last look stand in.
+
+        Without an answer the request may still be on its way, and would put this version over any newer one. So unless
+        it is seen to be done it is an UnsettledError, whatever the head is now, and nobody else comes in yet.
+        """
         with lease as check:
             now = self._load(table)
             if has_moved(expected, now):
                 raise lost_race("commit", table, expected, now)
             check()
-            yield
+            try:
+                return send()
+            except UnknownOutcomeError as err:
+                try:
+                    self._settle(table, expected, new, err)
+                except TransientError as told:
+                    raise UnsettledError("commit", str(table), told.message, _WAIT) from err
+                return Answer(200, {})
 
     def _post(self, table: TableRef, commit: Json) -> Answer:
         body = {"identifier": {"namespace": list(table.namespace), "name": table.name}, **commit}
@@ -152,12 +167,7 @@ class RestCommits:
         lease = None if self.has_whole_swap is False else self._lease_of(table)
         if lease is None:
             return False
-        with self._alone(lease, table, expected):
-            try:
-                answer = self._register(table, new, overwrite=True)
-            except UnknownOutcomeError as err:
-                self._settle(table, expected, new, err)
-                return True
+        answer = self._alone(lease, table, expected, new, lambda: self._register(table, new, overwrite=True))
         if answer.is_ok:
             return True
         if answer.status in (*_NO_SUCH_ENDPOINT, _BAD_REQUEST, _CONFLICT):

@@ -61,6 +61,7 @@ class Invocation:
     snapshot_id: int | None = None
     full_verify: bool = False
     yes: bool = False
+    forget: str | None = None
 
 
 def wants_json(argv: Sequence[str]) -> bool:
@@ -81,7 +82,7 @@ def parse(argv: Sequence[str]) -> Invocation | Help:
     if found.help:
         return Help(parser.format_help())
     if command == "groups":
-        return Invocation(command, found.config, found.json, tuple(found.groups))
+        return _group_invocation(found)
     return _config_invocation(found) if command == "config" else _table_invocation(command, found)
 
 
@@ -119,6 +120,13 @@ def _config_invocation(found: argparse.Namespace) -> Invocation:
     return Invocation(f"config {action}", found.config, found.json, tuple(tables))
 
 
+def _group_invocation(found: argparse.Namespace) -> Invocation:
+    if found.forget is not None and len(found.groups) != 1:
+        what, hint = "--forget goes with exactly one group", f"{PROG} groups GROUP --forget {found.forget}"
+        raise UsageError("read command line", "groups", what, hint)
+    return Invocation("groups", found.config, found.json, tuple(found.groups), forget=found.forget)
+
+
 def _table_invocation(command: str, found: argparse.Namespace) -> Invocation:
     options = {name: value for name, value in vars(found).items() if name not in ("help", "tables")}
     asked = Invocation(command, tables=tuple(found.tables), **options)
@@ -149,6 +157,7 @@ def _parser_of(command: str) -> _Parser:
     parser = _Parser(prog=f"{PROG} {command}", description=_sentence(SUMMARIES[command]), epilog=EXIT_CODES)
     if command == "groups":
         parser.add_argument("groups", nargs="*", metavar="GROUP", help="a group of the configuration; none: all")
+        parser.add_argument("--forget", metavar="TABLE", help="take a table that is in it no more out of the group")
         return parser
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="a table of the configuration, like sales.orders")
     parser.add_argument("--all", action="store_true", help="every table of the configuration")

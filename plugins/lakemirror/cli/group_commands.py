@@ -14,7 +14,7 @@ def run_groups(asked: Invocation, load: LoadApp) -> Answer:
         outcomes = []
         for name in asked.tables or app.group_names():
             try:
-                result = app.group(name)
+                result = app.group(name) if asked.forget is None else app.forget_in_group(name, asked.forget)
                 outcomes.append(Outcome(None, result.as_json(), needs_attention=result.watermark is None))
             except LakemirrorError as err:
                 outcomes.append(Outcome(None, {"group": name}, err))

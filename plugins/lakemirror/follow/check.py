@@ -1,6 +1,8 @@
 """What a follower checks before it commits a version. Nothing outside the table's own folder is read, or believed.
 
-The marker and its metadata file must say the same, of this very table, and name nothing that lies elsewhere.
+The marker, its metadata file and the manifest list of its head must say the same, of this very table, and name nothing
+that lies elsewhere. Deeper it does not look: what manifests name, and the lists of older snapshots, were made by the
+replicator, which maps every single path into this folder and reads back what it wrote before it publishes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import hashlib
 from typing import Any
 
 from lakemirror.errors import PermanentError
-from lakemirror.formats.iceberg import metadata_json
+from lakemirror.formats.iceberg import manifest_list, metadata_json
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import HEAD, HISTORY, Marker
 from lakemirror.model.paths import canonical, is_below
@@ -56,15 +58,35 @@ def check(
         if canonical(path).rstrip("/") != canonical(layout.root) and not is_below(path, layout.root):
             raise PermanentError("follow", marker.metadata_uri, f"{path} lies outside {layout.root}", "it was forged")
     head = None if marker.snapshot_id is None else metadata_json.snapshots(metadata).get(marker.snapshot_id)
-    manifest_list = None if head is None else head.get("manifest-list")
-    if manifest_list != marker.manifest_list_uri:
+    list_uri = None if head is None else head.get("manifest-list")
+    if list_uri != marker.manifest_list_uri:
         raise PermanentError(
             "follow",
             marker.metadata_uri,
-            f"its manifest list is not the marker's (want {marker.manifest_list_uri}, got {manifest_list})",
+            f"its manifest list is not the marker's (want {marker.manifest_list_uri}, got {list_uri})",
             "one of them was altered",
         )
+    if list_uri is not None:
+        _check_list(marker, list_uri, layout, store)
     return metadata
+
+
+def _check_list(marker: Marker, uri: str, layout: TableLayout, store: ObjectStore) -> None:
+    """The manifests of the head lie in the table's folder, and are as many as the marker says; one request."""
+    try:
+        manifests = manifest_list.read(store.get(uri, max_bytes=manifest_list.MAX_BYTES).data, uri)
+    except ObjectNotFound as err:
+        told = "the manifest list of the head is not in the bucket"
+        raise PermanentError("follow", uri, told, "mirror the table again") from err
+    except PermanentError as err:
+        raise PermanentError("follow", uri, err.message, "it was altered") from err
+    for one in manifests:
+        if not is_below(one.path, layout.root):
+            raise PermanentError("follow", uri, f"{one.path} lies outside {layout.root}", "it was forged")
+    count = len({one.path for one in manifests})
+    if count != marker.manifest_count:
+        told = f"it does not name the marker's manifests (want {marker.manifest_count}, got {count})"
+        raise PermanentError("follow", uri, told, "one of them was altered")
 
 
 def read_metadata(store: ObjectStore, uri: str) -> bytes:

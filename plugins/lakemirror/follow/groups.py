@@ -11,7 +11,7 @@ from datetime import datetime
 from urllib.parse import quote, unquote
 
 from lakemirror import currency
-from lakemirror.errors import LostRaceError
+from lakemirror.errors import LostRaceError, UsageError
 from lakemirror.model.group import MAX_BYTES, GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
@@ -42,32 +42,83 @@ def record(
 ) -> GroupWatermark:
     """The group's watermark with this table's entry in it. A move back is told in the log, and in the document.
 
-    An entry of a newer version may be that of a follower which was faster since this one looked. So before one is
-    lowered `ask_again` tells what the catalog shows now (None: nothing of ours; then the entry stays).
+    An entry of a newer version may be that of a follower which was faster since this one looked, and where there is
+    none the mirror may have been dropped since. So before one is lowered or made `ask_again` tells what the catalog
+    shows now (None: nothing of ours; then all stays as it is), and once more after it was made.
     """
     uri, names = uri_of(location, group), tuple(members)
+    was_none = False
+
+    def change(before: GroupWatermark) -> GroupWatermark:
+        nonlocal was_none
+        known, shown = before.tables.get(table), found
+        was_none = known is None
+        if ask_again is not None and (known is None or found.version < known.version):
+            asked = ask_again()
+            if asked is None:
+                return before
+            shown = asked
+        return before.advanced(names, table, shown, now)
+
+    after = _change(store, uri, group, change)
+    if was_none and ask_again is not None and after.tables.get(table) is not None and ask_again() is None:
+        return record_gone(store, location, group, table, now, lambda: ask_again() is None)
+    return after
+
+
+def record_gone(
+    store: ObjectStore, location: str, group: str, table: str, now: datetime, is_gone: Callable[[], bool]
+) -> GroupWatermark:
+    """The group's watermark without a view of this table; `is_gone` asks the catalog right before that is written."""
+
+    def change(before: GroupWatermark) -> GroupWatermark:
+        has_entry = before.tables.get(table) is not None
+        return before.without_view_of(table, now) if has_entry and is_gone() else before
+
+    return _change(store, uri_of(location, group), group, change)
+
+
+def forget(store: ObjectStore, location: str, group: str, table: str, now: datetime) -> GroupWatermark:
+    """The group's watermark without this member; UsageError if it is none, or if there is no such group."""
+    uri = uri_of(location, group)
+
+    def change(before: GroupWatermark) -> GroupWatermark:
+        if table not in before.tables:
+            known = ", ".join(before.tables) or "none"
+            raise UsageError(
+                "forget table", table, f"it is no member of group {group} (members: {known})", "see groups"
+            )
+        return before.forgotten(table, now)
+
+    return _change(store, uri, group, change)
+
+
+def _change(
+    store: ObjectStore, uri: str, group: str, change: Callable[[GroupWatermark], GroupWatermark]
+) -> GroupWatermark:
+    """By compare-and-set; what has not changed is not written."""
     for _ in range(_TRIES):
         before, condition = _find(store, uri, group)
-        known = before.tables.get(table)
-        if ask_again is not None and known is not None and found.version < known.version:
-            now_shown = ask_again()
-            if now_shown is None:
-                return before
-            found = now_shown
-        after = before.advanced(names, table, found, now)
+        after = change(before)
         if after == before:
             return before
         try:
             store.put(uri, after.to_bytes(), condition)
         except ConditionFailed:
             continue
-        if len(after.moves_back) and after.moves_back != before.moves_back:
-            move = after.moves_back[-1]
-            log.warning(
-                "group %s: the watermark goes back from %s to %s, because of %s", group, move.was, move.now, move.table
-            )
+        _tell(before, after)
         return after
     raise LostRaceError("write watermark", uri, "others write it at the same time", "run again; it is safe at any time")
+
+
+def _tell(before: GroupWatermark, after: GroupWatermark) -> None:
+    if after.moves_back != before.moves_back:
+        move = after.moves_back[-1]
+        told = "group %s: the watermark goes back from %s to %s, because of %s"
+        log.warning(told, after.group, move.was, move.now, move.table)
+    for name in before.tables.keys() - after.tables.keys():
+        told = "group %s: %s is no member any more; the watermark was %s and is %s"
+        log.warning(told, after.group, name, before.watermark, after.watermark)
 
 
 def load(store: ObjectStore, location: str, group: str) -> GroupWatermark | None:

@@ -2,7 +2,10 @@
 
 Each table has an entry: which version the mirror shows, and through which moment that covers its source. The watermark
 is the least of them, and there is none while a table has no entry. It goes back only where it must (a table joined the
-group, or a mirror was put back to an older version), and then the document tells when, from where and why.
+group, a mirror was put back to an older version or dropped), and then the document tells when, from where and why.
+
+Configurations may differ in which tables they name, so nobody's entry goes away because another one does not know it:
+a table leaves a group only when somebody says so.
 """
 
 from __future__ import annotations
@@ -68,10 +71,21 @@ class GroupWatermark:
         return min(self.tables, key=lambda name: (_order(self.tables[name]), name))
 
     def advanced(self, members: Iterable[str], table: str, reached: Reached, now: datetime) -> GroupWatermark:
-        """With these members, of which `table` has reached this; a move back is written down."""
-        tables = {name: self.tables.get(name) for name in sorted({*members, table})}
-        tables[table] = reached.after(tables[table])
-        made = replace(self, tables=tables)
+        """With these members beside those that it has, of which `table` has reached this."""
+        joined = {name: self.tables.get(name) for name in {*self.tables, *members, table}}
+        return self._with({**joined, table: reached.after(joined[table])}, now, table)
+
+    def without_view_of(self, table: str, now: datetime) -> GroupWatermark:
+        """The mirror shows nothing of this member any more."""
+        return self._with({**self.tables, table: None}, now, table) if self.tables.get(table) is not None else self
+
+    def forgotten(self, table: str, now: datetime) -> GroupWatermark:
+        """The table is no member any more: the watermark may go on without it."""
+        return self._with({name: one for name, one in self.tables.items() if name != table}, now, table)
+
+    def _with(self, tables: Mapping[str, Reached | None], now: datetime, table: str) -> GroupWatermark:
+        """A move back is written down."""
+        made = replace(self, tables=dict(sorted(tables.items())))
         was = self.watermark
         if was is None or (made.watermark is not None and made.watermark >= was):
             return made

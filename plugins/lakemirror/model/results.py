@@ -281,6 +281,7 @@ class GroupResult:
     slowest: str | None
     tables: Mapping[str, Reached | None]
     moves_back: tuple[MoveBack, ...] = ()
+    elsewhere: tuple[str, ...] = ()  # members that the configuration which was asked does not have in this group
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -296,6 +297,7 @@ class GroupResult:
                 {"at": iso(move.at), "was": iso(move.was), "now": iso(move.now), "table": move.table}
                 for move in self.moves_back
             ],
+            "elsewhere": list(self.elsewhere),
         }
 
 

@@ -6,16 +6,19 @@ the run, which shuts out whatever is left of its earlier tries, and leaves it wi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakemirror.config.knobs import Knobs
-from lakemirror.errors import PermanentError
+from lakemirror.errors import LakemirrorError, PermanentError, UnsettledError
 from lakemirror.model.layout import TableLayout
 from lakemirror.replicate.fence import Clock, Fence, Held, NoFence, TakesLease
 from lakemirror.replicate.process import has_ended
 from lakemirror.storage.port import ObjectStore
+
+log = logging.getLogger(__name__)
 
 
 def fence_of(
@@ -32,13 +35,31 @@ def fence_of(
 def swapping(
     store: ObjectStore, layout: TableLayout, knobs: Knobs, clock: Clock, owner: str
 ) -> Iterator[Callable[[], None]]:
-    """Followers one at a time, for a commit that compares nothing; what it gives is asked right before it."""
+    """Followers one at a time, for a commit that compares nothing; what it gives is asked right before it.
+
+    It is given back when the outcome is known. An UnsettledError, and whatever else may have come after the request was
+    sent (a kill, an interruption), leaves it to expire: so nobody takes it over because its process has ended, either.
+    """
     times = float(knobs.lease_seconds), float(knobs.clock_skew_seconds)
-    held = Fence(store, layout, owner, clock, *times, owner, has_ended, layout.swap_lease).acquire()
+    held = Fence(store, layout, owner, clock, *times, owner, uri=layout.swap_lease).acquire()
     try:
         yield held.check
-    finally:
+    except UnsettledError:
+        _leave(held, layout)
+        raise
+    except LakemirrorError:
         held.release()
+        raise
+    else:
+        held.release()
+
+
+def _leave(held: Held, layout: TableLayout) -> None:
+    """A whole lease time from now: waiting for the answer may have used up the one it was taken for."""
+    try:
+        held.renew()
+    except LakemirrorError as err:
+        log.warning("%s: the lease of swaps could not be renewed (%s)", layout.root, err)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from lakemirror import bridge, currency
 from lakemirror.config.models import Config
+from lakemirror.errors import UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
@@ -54,11 +55,33 @@ def record_shown(
     return groups.record(store, location, group, tables, str(table), reached(version), now, ask_again)
 
 
+def record_gone(
+    store: ObjectStore, location: str, table: TableRef, now: datetime, is_gone: Callable[[], bool], group: str | None
+) -> None:
+    """The mirror catalog shows nothing of this table: say so in this group, or (None) in all that have it."""
+    for name in groups.names(store, location) if group is None else (group,):
+        groups.record_gone(store, location, name, str(table), now, is_gone)
+
+
+def forget(
+    store: ObjectStore, config: Config, tables: Iterable[TableRef], group: str, name: str, now: datetime
+) -> None:
+    """Take a table out of a group's document; it must not be in that group by this configuration any more."""
+    if name in members(config, tables, group):
+        told = f"{config.path} still has it in group {group}, so that its next follow would join it again"
+        raise UsageError("forget table", name, told, "change its `group:` there, on every installation, then forget it")
+    groups.forget(store, config.mirror.location, group, name, now)
+
+
 def describe(store: ObjectStore, location: str, group: str, tables: Iterable[str], now: datetime) -> GroupResult:
-    """What readers may rely on: the document as it is, and members that it does not know yet."""
+    """What readers may rely on: the document as it is, and members that it does not know yet.
+
+    `elsewhere` are members that these `tables` do not have: of other configurations, or to be forgotten.
+    """
+    tables = set(tables)
     found = groups.load(store, location, group)
     known = {} if found is None else dict(found.tables)
-    missing = sorted({*tables} - known.keys())
+    missing = sorted(tables - known.keys())
     watermark = None if found is None or missing else found.watermark
     slowest = missing[0] if missing else None if found is None else found.slowest
     return GroupResult(
@@ -68,4 +91,5 @@ def describe(store: ObjectStore, location: str, group: str, tables: Iterable[str
         slowest=slowest,
         tables={name: known.get(name) for name in sorted({*known, *missing})},
         moves_back=() if found is None else found.moves_back,
+        elsewhere=tuple(sorted(known.keys() - tables)),
     )

@@ -8,8 +8,9 @@
 A listing: when the next marker is there, when a table is named, and after RELIST_S. A call: all tables in one query
 where the catalog has one, otherwise one per table, answered by 304 where the server knows ETags.
 
-What was seen is compared with bucket and catalogs, not with a memory: a watch that starts anew asks once for each table
-that is behind, and for no other. What it does remember only saves it from asking twice. A look that fails in passing
+What was seen is compared with bucket and catalogs, not with a memory: a watch that starts anew asks for each table that
+is behind, and for no other. What it does remember only saves it from asking twice, and of a table that asks for a run
+it is forgotten after RELIST_S: the run may have brought it up to date, or have failed. A look that fails in passing
 raises and leaves nothing half remembered; a table that cannot be told of for good asks for a run, whose task says why.
 """
 
@@ -38,10 +39,15 @@ Hints = dict[TableRef, str]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The state of a table as last looked at: `mark` names it, `hint` is the same if it asks for a run."""
+    """The state of a table as looked at: `mark` names it, `hint` is the same if it asks for a run."""
 
     mark: str
     hint: str | None
+    at: float
+
+    def is_good(self, mark: object, now: float) -> bool:
+        """Whether nothing has to be asked again: what asks for a run may not do so any more after a while."""
+        return self.mark == mark and (self.hint is None or now - self.at < RELIST_S)
 
 
 class ReadyWatch:
@@ -71,10 +77,9 @@ class ReadyWatch:
     def _hint(self, table: TableRef, *, is_named: bool) -> str | None:
         try:
             newest = self._find(table, is_named=is_named)
-            seen = self._seen.get(table)
-            if seen is None or seen.mark != f"v{newest}":
-                mark = f"v{newest}"
-                seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None)
+            seen, mark, now = self._seen.get(table), f"v{newest}", self._timer()
+            if seen is None or not seen.is_good(mark, now):
+                seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None, now)
             return seen.hint
         except PermanentError as err:
             return _broken(err)
@@ -102,8 +107,9 @@ class ReadyWatch:
 class SourceWatch:
     """Of the source's side: needs its catalog and, for heads that are new, the ready markers in the mirror's bucket."""
 
-    def __init__(self, ports: Ports, *, workers: int = WORKERS) -> None:
+    def __init__(self, ports: Ports, timer: Callable[[], float], *, workers: int = WORKERS) -> None:
         self._ports = ports
+        self._timer = timer
         self._workers = workers
         self._seen: dict[TableRef, _Seen] = {}
 
@@ -131,7 +137,7 @@ class SourceWatch:
 
     def _is_known(self, table: TableRef, head: object) -> bool:
         seen = self._seen.get(table)
-        return seen is not None and seen.mark == head
+        return seen is not None and seen.is_good(head, self._timer())
 
     def _known_hint(self, table: TableRef) -> str | None:
         return self._seen[table].hint
@@ -141,7 +147,7 @@ class SourceWatch:
             hint = None if self._mirrored_from(table) == head else head
         except PermanentError as err:
             return _broken(err)
-        self._seen[table] = _Seen(head, hint)
+        self._seen[table] = _Seen(head, hint, self._timer())
         return hint
 
     def _mirrored_from(self, table: TableRef) -> str | None:

@@ -13,12 +13,13 @@ from unittest.mock import patch
 import pytest
 
 from lakemirror import bridge
-from lakemirror.airflow import inboxes
+from lakemirror.airflow import inboxes, watchers
 from lakemirror.airflow.inboxes import SqsNoticeTrigger
 from lakemirror.airflow.looking import Looker
 from lakemirror.airflow.queues import Message
 from lakemirror.errors import TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.usecases import watch
 from tests.lake import ORDERS, Lake, rows
 from tests.unit.airflow.triggerer import Triggerer, play
 
@@ -156,7 +157,7 @@ def test_messages_that_were_lost_while_nobody_watched_are_made_up_for(lake: Lake
 def test_the_only_message_is_lost_while_somebody_watches(
     lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else will ever come: the slow look at all tables finds it, and tells it once."""
+    """Nothing else will ever come: the slow look at all tables finds it, and tells it once for a while."""
     monkeypatch.setattr(inboxes, "LOOK_ANYWAY_S", 0.2)
     looks: list[list[str]] = []
     original = Looker.look
@@ -178,6 +179,22 @@ def test_the_only_message_is_lost_while_somebody_watches(
     with patch.object(Looker, "look", look):
         play(story)
     assert queue.finished == []
+
+
+def test_a_version_whose_run_failed_is_told_again_without_a_message(
+    lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((inboxes, "LOOK_ANYWAY_S"), (watch, "RELIST_S"), (watchers, "RETELL_S")):
+        monkeypatch.setattr(module, name, 0.2)
+
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(trigger(lake))
+        await asyncio.to_thread(commit, lake)
+        queue.put(marker(lake, 1))
+        await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1", "v1", "v1"])
+
+    play(story)
+    assert queue.waiting == {}
 
 
 def test_a_message_stays_in_the_queue_until_its_event_is_persisted(lake: Lake, queue: Queue) -> None:

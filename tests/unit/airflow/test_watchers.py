@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,10 +16,12 @@ from airflow.sdk import AssetWatcher
 from airflow.serialization.encoders import encode_trigger
 
 from lakemirror import bridge
+from lakemirror.airflow import watchers
 from lakemirror.airflow.inboxes import PubsubNoticeTrigger, SqsNoticeTrigger
 from lakemirror.airflow.watchers import ReadyFolderTrigger, SourceHeadTrigger, TableWatchTrigger
 from lakemirror.errors import TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.usecases import watch
 from lakemirror.usecases.watch import ReadyWatch
 from tests.lake import ORDERS, Lake, rows
 from tests.unit.airflow.triggerer import Triggerer, play
@@ -137,6 +140,53 @@ def test_after_a_restart_what_is_behind_is_told_again_and_nothing_else(lake: Lak
         assert triggerer.events == {str(ORDERS): []}
 
     play(done)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told again after a moment; the watch itself looks as often as that."""
+    monkeypatch.setattr(watch, "RELIST_S", 0.2)
+    monkeypatch.setattr(watchers, "RETELL_S", 0.2)
+    monkeypatch.setattr(watchers, "LONGEST_RETELL_S", 0.6)
+
+
+def test_a_table_is_told_again_not_before_it_was_looked_at_again() -> None:
+    assert watchers.RETELL_S >= watch.RELIST_S
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_version_whose_run_failed_for_good_is_told_again_until_it_is_shown(lake: Lake) -> None:
+    """There is no schedule, and no new version comes: nothing else would ever bring it to the mirror."""
+    lake.mirror()
+
+    async def story(triggerer: Triggerer) -> None:
+        times: list[float] = []
+        triggerer.start(ready(lake))
+        for count in range(1, 5):
+            await triggerer.until(lambda count=count: len(triggerer.events[str(ORDERS)]) == count)  # type: ignore[misc]
+            times.append(asyncio.get_running_loop().time())
+        assert triggerer.events[str(ORDERS)] == ["v1"] * 4
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert [pause > least for pause, least in zip(pauses, (0.15, 0.35, 0.55), strict=True)] == [True] * 3, pauses
+        await asyncio.to_thread(lake.follow)
+        told = len(triggerer.events[str(ORDERS)])
+        await asyncio.sleep(1.5)
+        assert len(triggerer.events[str(ORDERS)]) <= told + 1, "at most what was on its way"
+
+    play(story)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_head_whose_run_failed_for_good_is_told_again_until_it_is_mirrored(lake: Lake) -> None:
+    async def story(triggerer: Triggerer) -> None:
+        triggerer.start(head(lake))
+        await triggerer.until(lambda: len(triggerer.events[str(ORDERS)]) == 3)
+        await asyncio.to_thread(lake.mirror)
+        told = len(triggerer.events[str(ORDERS)])
+        await asyncio.sleep(1.5)
+        assert len(triggerer.events[str(ORDERS)]) <= told + 1
+
+    play(story)
 
 
 def test_ten_watchers_make_one_look(lake: Lake) -> None:

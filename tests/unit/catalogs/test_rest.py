@@ -6,7 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,7 +15,7 @@ from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import UNSUPPORTED, RestCatalog
 from lakemirror.catalogs.updates import commit_of
 from lakemirror.config.knobs import Knobs
-from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError, UnsettledError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
@@ -262,6 +262,35 @@ def test_it_travels_to_other_processes(world: World) -> None:
     assert again.head(T) == world.first.metadata_uri
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 1, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def later(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+def leased(double: RestDouble, name: str, clock: Clock, meanwhile: Callable[[], None] = lambda: None) -> RestCatalog:
+    """A follower with the real lease; `meanwhile` is done when it has looked for the last time."""
+    layout = TableLayout(f"memory://{double.uri.rpartition(':')[2]}/shop/orders")
+
+    @contextmanager
+    def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
+        with swapping(LEASES, layout, Knobs(), clock, name) as check:
+
+            def checked() -> None:
+                meanwhile()
+                check()
+
+            yield checked
+
+    properties = {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"}
+    return RestCatalog("cloud", properties, with_lease=with_lease)
+
+
 class TestServersThatCannotRemoveSchemas:
     """The filler of a commit without a new head is refused there: it goes without, by one follower at a time."""
 
@@ -272,20 +301,7 @@ class TestServersThatCannotRemoveSchemas:
 
     def follower(self, double: RestDouble, name: str, meanwhile: Callable[[], None] = lambda: None) -> RestCatalog:
         """`meanwhile` is done when it has looked for the last time."""
-        layout = TableLayout(f"memory://{double.uri.rpartition(':')[2]}/shop/orders")
-
-        @contextmanager
-        def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
-            with swapping(LEASES, layout, Knobs(), lambda: datetime(2026, 1, 2, tzinfo=UTC), name) as check:
-
-                def checked() -> None:
-                    meanwhile()
-                    check()
-
-                yield checked
-
-        properties = {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"}
-        return RestCatalog("cloud", properties, with_lease=with_lease)
+        return leased(double, name, Clock(), meanwhile)
 
     def version(self, world: World, number: int, **properties: str) -> Published:
         metadata = {**world.first.metadata, "properties": {"lakemirror.version": str(number), **properties}}
@@ -319,6 +335,30 @@ class TestServersThatCannotRemoveSchemas:
         self.follower(simple, "one", meanwhile).commit(T, head, self.version(world, 2, size="big"))
         assert told
         assert world.head().metadata["properties"] == self.version(world, 2, size="big").metadata["properties"]
+
+    @pytest.mark.parametrize("fault", [503, "cut", "late"])
+    def test_one_whose_outcome_nobody_told_keeps_others_out(self, simple: RestDouble, fault: int | str) -> None:
+        world, clock = World(simple), Clock()
+        head = world.head()
+
+        def on_the_second(verb: str, path: str) -> int | str | None:
+            is_guarded = any(one["action"] == "remove-schemas" for one in simple.bodies[-1].get("updates", ()))
+            return fault if verb == "POST" and not is_guarded else None
+
+        simple.fault = on_the_second
+        if fault == 503:  # answered so after it was done: that is seen, and the next one comes in at once
+            leased(simple, "one", clock).commit(T, head, self.version(world, 2))
+        else:
+            with pytest.raises(UnsettledError, match="the head is as before"):
+                leased(simple, "one", clock).commit(T, head, self.version(world, 2))
+        simple.fault = lambda verb, path: None
+        if fault != 503:
+            with pytest.raises(TableBusyError):
+                leased(simple, "two", clock).commit(T, head, self.version(world, 3))
+            simple.land()
+            clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+        leased(simple, "two", clock).commit(T, world.head(), self.version(world, 3))
+        assert world.version == "3"
 
     def test_without_a_lease_it_is_refused(self, simple: RestDouble) -> None:
         world = World(simple)
@@ -401,6 +441,40 @@ class TestWholeSwap:
         head = world.head()
         world.double.fault = lambda verb, path: "cut after" if path.endswith("/register") else None
         self.open(world, []).commit(T, head, new)
+        assert world.head().metadata_uri == new.metadata_uri
+
+    def test_one_that_is_still_on_its_way_keeps_others_out(self, stuck: tuple[World, Published]) -> None:
+        """It compares nothing, and would put this version over whatever came after it."""
+        world, second = stuck
+        world.double.overwrite = 200
+        third = Published("mem://m/t/third.json", {**second.metadata, "properties": {"lakemirror.version": "3"}})
+        head, clock = world.head(), Clock()
+        world.double.fault = lambda verb, path: "late" if path.endswith("/register") else None
+        with pytest.raises(UnsettledError, match=r"the head is as before; .*lease of swaps has ended by itself"):
+            leased(world.double, "one", clock).commit(T, head, second)
+        world.double.fault = lambda verb, path: None
+        clock.later(Knobs().lease_seconds - 1)
+        with pytest.raises(TableBusyError):
+            leased(world.double, "two", clock).commit(T, head, second)
+        world.double.land()
+        clock.later(Knobs().clock_skew_seconds + 1)
+        with pytest.raises(LostRaceError, match="head moved"):
+            leased(world.double, "two", clock).commit(T, head, second)
+        leased(world.double, "two", clock).commit(T, world.head(), third)
+        assert world.version == "3"
+
+    def test_one_that_never_arrives_keeps_others_out_for_a_lease_time_alone(
+        self, stuck: tuple[World, Published]
+    ) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        head, clock = world.head(), Clock()
+        world.double.fault = lambda verb, path: "cut" if path.endswith("/register") else None
+        with pytest.raises(UnsettledError):
+            leased(world.double, "one", clock).commit(T, head, new)
+        world.double.fault = lambda verb, path: None
+        clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+        leased(world.double, "two", clock).commit(T, head, new)
         assert world.head().metadata_uri == new.metadata_uri
 
     def test_what_is_told_of_it(self, world: World) -> None:

@@ -110,6 +110,10 @@ class FakeApp:
             raise UsageError("find group", name, "no table belongs to it", "see `group:`")
         return self.groups[name]
 
+    def forget_in_group(self, name: str, table: str) -> GroupResult:
+        self.calls.append(("forget", name, {"table": table}))
+        return self.group(name)
+
     def __enter__(self) -> FakeApp:
         return self
 

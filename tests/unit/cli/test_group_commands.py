@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import pytest
+
 from lakemirror.model.group import MoveBack, Reached
 from lakemirror.model.results import GroupResult
 from tests.unit.cli.fake_app import FakeApp, run_cli
@@ -34,6 +36,7 @@ def test_one_group_is_an_object() -> None:
         "moves_back": [
             {"at": "2026-05-01T12:00:00.000Z", "was": "2026-05-01T12:00:00.000Z", "now": None, "table": "s.a"}
         ],
+        "elsewhere": [],
     }
 
 
@@ -59,3 +62,18 @@ def test_an_unknown_group_is_a_mistake_of_the_caller() -> None:
     ran = run_cli("groups finance", app())
     assert ran.code == 2
     assert "no table belongs to it" in ran.err
+
+
+def test_a_table_is_forgotten() -> None:
+    asked = app()
+    ran = run_cli("groups shop --forget s.a --json", asked)
+    assert (ran.code, json.loads(ran.out)["group"]) == (0, "shop")
+    assert asked.calls[1:] == [("forget", "shop", {"table": "s.a"})]
+
+
+@pytest.mark.parametrize("words", ["groups --forget s.a", "groups new shop --forget s.a"])
+def test_it_is_forgotten_in_one_group(words: str) -> None:
+    asked = app()
+    ran = run_cli(words, asked)
+    assert (ran.code, asked.calls) == (2, [])
+    assert "lakemirror groups GROUP --forget s.a" in ran.err

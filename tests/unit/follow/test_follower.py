@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ from lakemirror import bridge
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.follow.follower import follow
+from lakemirror.formats.iceberg import metadata_json
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import ObjectInfo, Overwrite
+from lakemirror.storage.port import Blob, ObjectInfo, ObjectStore, Overwrite
 from lakemirror.storage.wrappers.forward import ForwardingStore
+from tests.avro_bytes import container
+from tests.iceberg_files import list_entry, list_schema
 from tests.lake import ORDERS, SCHEMA, Lake, rows
 from tests.unit.markers import written
 
@@ -316,18 +321,107 @@ def test_metadata_that_is_gone_or_altered(lake: Lake) -> None:
     refused(lake, "the marker's metadata file is not in the bucket")
 
 
-@pytest.mark.parametrize("what", ["location", "manifest-list"])
-def test_metadata_whose_paths_lead_outside(lake: Lake, what: str) -> None:
+def forge_metadata(lake: Lake, change: Callable[[dict[str, Any]], object]) -> None:
+    """Alter the metadata of v1, and make its marker fit."""
     marker = newest(lake)
     document = json.loads(STORE.get(marker.metadata_uri).data)
-    if what == "location":
-        document["location"] = f"file://{lake.warehouse}/shop/orders"
-    else:
-        document["snapshots"][0]["manifest-list"] = f"{layout(lake).root}_old/snap.avro"
+    change(document)
     data = json.dumps(document).encode()
     STORE.put(marker.metadata_uri, data, Overwrite())
     forge(lake, metadata_sha256=hashlib.sha256(data).hexdigest())
-    refused(lake, "lies outside")
+
+
+def statistics(document: dict[str, Any], path: str) -> list[dict[str, Any]]:
+    sizes = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    return [{"snapshot-id": document["current-snapshot-id"], "statistics-path": path, **sizes}]
+
+
+# What metadata can name, each made to name the path that it is given.
+NAMING: dict[str, Callable[..., object]] = {
+    "location": lambda document, path: document.update({"location": path}),
+    "manifest list": lambda document, path: document["snapshots"][0].update({"manifest-list": path}),
+    "manifests": lambda document, path: document["snapshots"][0].update({"manifests": [path]}),
+    "statistics": lambda document, path: document.update({"statistics": statistics(document, path)}),
+    "partition statistics": lambda document, path: document.update(
+        {"partition-statistics": statistics(document, path)}
+    ),
+    "metadata log": lambda document, path: document.update(
+        {"metadata-log": [{"timestamp-ms": 1, "metadata-file": path}]}
+    ),
+    **{
+        key: lambda document, path, key=key: document["properties"].update({key: path})  # type: ignore[misc]
+        for key in metadata_json.PATH_PROPERTIES
+    },
+}
+OUTSIDE = ["file://{source}/shop/orders/x", "{root}_old/x", "{root}/../other/x", "s3://elsewhere/x", "/etc/x"]
+
+
+@pytest.mark.parametrize("what", NAMING)
+def test_metadata_whose_paths_lead_outside(lake: Lake, what: str) -> None:
+    for path in OUTSIDE:
+        place = path.format(source=lake.warehouse, root=layout(lake).root)
+        forge_metadata(lake, partial(NAMING[what], path=place))
+        refused(lake, f"{re.escape(place)} lies outside")
+
+
+def test_a_property_that_climbs_out(lake: Lake) -> None:
+    for place in ("../other", "data/../../other"):
+        forge_metadata(lake, partial(NAMING["write.data.path"], path=place))
+        refused(lake, "lies outside")
+
+
+def test_a_property_that_names_a_place_relative_to_the_table(lake: Lake) -> None:
+    with lake.source.load_table(str(ORDERS)).transaction() as changing:
+        changing.set_properties({"write.data.path": "data"})
+    lake.mirror()
+    assert lake.follow().version == 2
+
+
+def replace_list(lake: Lake, *paths: str) -> None:
+    """The manifest list of the head, made by somebody else."""
+    uri = newest(lake).manifest_list_uri
+    assert uri is not None
+    STORE.put(uri, container(list_schema(), [[list_entry(path, 100) for path in paths]]), Overwrite())
+
+
+def test_a_manifest_list_that_leads_outside(lake: Lake) -> None:
+    for path in OUTSIDE:
+        place = path.format(source=lake.warehouse, root=layout(lake).root)
+        replace_list(lake, f"{layout(lake).root}/metadata/m.avro", place)
+        refused(lake, f"{re.escape(place)} lies outside")
+
+
+def test_a_manifest_list_that_is_not_the_published_one(lake: Lake) -> None:
+    inside = [f"{layout(lake).root}/metadata/m{number}.avro" for number in range(2)]
+    replace_list(lake, *inside)
+    refused(lake, r"it does not name the marker's manifests \(want 1, got 2\)")
+    replace_list(lake)
+    refused(lake, r"\(want 1, got 0\)")
+    uri = newest(lake).manifest_list_uri
+    assert uri is not None
+    STORE.put(uri, b"Obj\x01", Overwrite())
+    refused(lake, "it was altered")
+    STORE.delete([uri])
+    refused(lake, "the manifest list of the head is not in the bucket")
+
+
+def test_the_manifest_list_costs_one_request_and_only_before_a_commit(lake: Lake) -> None:
+    counted = Counted(STORE)
+    follow(ORDERS, layout(lake), catalog(lake), counted)
+    assert [uri for uri in counted.read if "snap-" in uri] == [newest(lake).manifest_list_uri]
+    counted.read.clear()
+    follow(ORDERS, layout(lake), catalog(lake), counted)
+    assert not any("snap-" in uri for uri in counted.read)
+
+
+class Counted(ForwardingStore):
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.read: list[str] = []
+
+    def get(self, uri: str, **options: Any) -> Blob:
+        self.read.append(uri)
+        return super().get(uri, **options)
 
 
 def write_to_mirror(lake: Lake) -> None:

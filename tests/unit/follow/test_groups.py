@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemirror.errors import LostRaceError
+from lakemirror.errors import LostRaceError, UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import Reached
 from lakemirror.storage.objects import ObstoreStore
@@ -76,8 +76,68 @@ def test_what_is_not_lowered_asks_the_catalog_nothing(store: ObjectStore) -> Non
     def ask() -> Reached | None:
         raise AssertionError("asked")
 
-    for version in (1, 1, 2):
+    groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(7))
+    for version in (1, 2):
         groups.record(store, HOME, "g", ["a"], "a", Reached(version, at(version)), at(7), ask)
+
+
+def gone() -> Reached | None:
+    return None
+
+
+def entry(store: ObjectStore) -> Reached | None:
+    found = groups.load(store, HOME, "g")
+    return None if found is None else found.tables["a"]
+
+
+def test_a_mirror_that_is_gone_has_no_entry_and_a_slow_follower_makes_none(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(5)), at(6))
+    groups.record_gone(store, HOME, "g", "a", at(7), lambda: False)
+    assert entry(store) == Reached(2, at(5)), "a follower registered it again"
+    groups.record_gone(store, HOME, "g", "a", at(7), lambda: True)
+    assert entry(store) is None
+    assert "goes back from 2026-05-01 12:05:00+00:00 to None, because of a" in caplog.text
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(5)), at(8), gone)
+    assert entry(store) is None
+
+
+def test_one_that_is_dropped_while_its_first_entry_is_written_has_none(store: ObjectStore) -> None:
+    """The drop finds no entry to take back; whoever makes it looks again."""
+    groups.record(store, HOME, "g", ["a", "b"], "b", Reached(1, at(1)), at(2))
+    shown = [Reached(1, at(1)), None, None]
+    found = groups.record(store, HOME, "g", ["a", "b"], "a", Reached(1, at(1)), at(3), lambda: shown.pop(0))
+    assert (found.tables["a"], found.watermark, shown) == (None, None, [])
+
+
+def test_a_drop_between_reading_and_writing_wins(store: ObjectStore) -> None:
+    groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(2))
+
+    class Dropping(CountingStore):
+        def put(self, uri: str, data: bytes, condition: object) -> ObjectInfo:  # type: ignore[override]
+            if not any(self.counts[verb] for verb in ("put",)):
+                groups.record_gone(store, HOME, "g", "a", at(3), lambda: True)
+            return super().put(uri, data, condition)  # type: ignore[arg-type]
+
+    groups.record(Dropping(store), HOME, "g", ["a"], "a", Reached(2, at(2)), at(4), gone)
+    assert entry(store) is None
+
+
+def test_no_document_is_made_for_what_is_gone(store: ObjectStore) -> None:
+    groups.record_gone(store, HOME, "g", "a", at(7), lambda: True)
+    assert groups.load(store, HOME, "g") is None
+
+
+def test_forgetting_is_told(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    for name, minutes in (("a", 1), ("b", 5)):
+        groups.record(store, HOME, "g", ["a", "b"], name, Reached(1, at(minutes)), at(6))
+    assert groups.forget(store, HOME, "g", "a", at(7)).watermark == at(5)
+    told = "group g: a is no member any more; the watermark was 2026-05-01 12:01:00+00:00 and is 2026-05-01 12:05:00"
+    assert told in caplog.text
+    for group, members in (("g", "b"), ("other", "none")):
+        with pytest.raises(UsageError, match=rf"no member of group {group} \(members: {members}\)"):
+            groups.forget(store, HOME, group, "a", at(7))
 
 
 def test_between_asking_again_and_writing_nobody_is_overwritten(store: ObjectStore) -> None:

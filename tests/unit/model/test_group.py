@@ -56,10 +56,27 @@ def test_a_table_that_joins_moves_it_back_and_says_so() -> None:
     assert late.moves_back == joined.moves_back  # from none to some is no move back
 
 
-def test_a_table_that_leaves_no_longer_counts() -> None:
-    found = group(a=Reached(3, at(5)), b=Reached(1, at(2))).advanced(["a"], "a", Reached(3, at(5)), at(8))
-    assert found.watermark == at(5)
-    assert list(found.tables) == ["a"]
+def test_a_configuration_that_names_fewer_tables_takes_nobody_out() -> None:
+    before = group(a=Reached(3, at(5)), b=Reached(1, at(2)))
+    found = before.advanced(["c"], "c", Reached(1, at(300)), at(301))
+    assert found.tables == {**before.tables, "c": Reached(1, at(300))}
+    assert (found.watermark, found.moves_back) == (at(2), ())
+
+
+def test_a_table_that_is_forgotten_no_longer_counts() -> None:
+    found = group(a=Reached(3, at(5)), b=Reached(1, at(2))).forgotten("b", at(8))
+    assert (found.tables, found.watermark, found.moves_back) == ({"a": Reached(3, at(5))}, at(5), ())
+    last = found.forgotten("a", at(9))
+    assert (last.watermark, last.moves_back) == (None, (MoveBack(at(9), at(5), None, "a"),))
+
+
+def test_a_table_that_is_shown_no_more_takes_the_watermark_away_and_says_so() -> None:
+    before = group(a=Reached(3, at(5)), b=Reached(1, at(2)))
+    found = before.without_view_of("a", at(8))
+    assert found.tables == {"a": None, "b": Reached(1, at(2))}
+    assert (found.watermark, found.moves_back) == (None, (MoveBack(at(8), at(2), None, "a"),))
+    assert found.without_view_of("a", at(9)) == found
+    assert before.without_view_of("nobody", at(9)) == before
 
 
 def test_only_the_last_moves_are_kept() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakemirror.config.knobs import Knobs
-from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError, UnsettledError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.lease import Lease
 from lakemirror.replicate.process import name_of_this_process
@@ -115,3 +115,38 @@ def test_swaps_come_one_at_a_time_and_beside_runs(layout: TableLayout) -> None:
         check()
     assert shown(layout.swap_lease).token == 2
     assert shown(layout.lease).token == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "is_released"),
+    [
+        (LostRaceError("a", "b", "c"), True),
+        (PermanentError("a", "b", "c"), True),
+        (UnsettledError("a", "b", "c"), False),
+        (KeyboardInterrupt(), False),
+        (OSError(), False),
+    ],
+)
+def test_a_swap_whose_outcome_is_not_known_is_not_followed_by_another(
+    layout: TableLayout, error: BaseException, is_released: bool
+) -> None:
+    """Also if its process is gone: the request may still arrive."""
+    gone = name_of_this_process().replace(f":{os.getpid()}:", ":4000000000:")
+    with suppress(type(error)), swapping(STORE, layout, KNOBS, lambda: NOW, gone):
+        raise error
+    found = shown(layout.swap_lease)
+    assert found.is_released == is_released
+    if not is_released:
+        with pytest.raises(TableBusyError), swapping(STORE, layout, KNOBS, lambda: found.expires_at, "two"):
+            raise AssertionError("two at once")
+    end = found.expires_at + timedelta(seconds=KNOBS.clock_skew_seconds)
+    with swapping(STORE, layout, KNOBS, lambda: end, "two") as check:
+        check()
+
+
+def test_a_swap_that_used_up_its_lease_waiting_keeps_others_out_for_another(layout: TableLayout) -> None:
+    moments = [NOW]
+    with suppress(UnsettledError), swapping(STORE, layout, KNOBS, lambda: moments[-1], "one"):
+        moments.append(NOW + timedelta(seconds=240))
+        raise UnsettledError("a", "b", "c")
+    assert shown(layout.swap_lease).expires_at == NOW + timedelta(seconds=300)

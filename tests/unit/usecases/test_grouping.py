@@ -10,6 +10,7 @@ import yaml
 
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
+from lakemirror.errors import UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import Reached
 from lakemirror.model.layout import TableLayout
@@ -75,3 +76,14 @@ def test_of_a_head_that_was_demoted_the_record_counts() -> None:
     assert recorded() == NOON
     store.put(layout.ready(1), written(late), CREATE)
     assert recorded() == NOON
+
+
+def test_members_of_other_configurations_are_told(config: Config) -> None:
+    store = ObstoreStore({})
+    groups.record(store, HOME, "shop", ["a", "b"], "a", Reached(1, NOON), NOON)
+    assert grouping.describe(store, HOME, "shop", ("a",), NOON).elsewhere == ("b",)
+
+
+def test_a_table_that_is_still_configured_is_not_forgotten(config: Config) -> None:
+    with pytest.raises(UsageError, match="still has it in group shop"):
+        grouping.forget(ObstoreStore({}), config, TABLES, "shop", "s.items", NOON)

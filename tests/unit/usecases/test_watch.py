@@ -12,8 +12,10 @@ import pytest
 from lakemirror import bridge
 from lakemirror.app import App
 from lakemirror.errors import TransientError
+from lakemirror.follow.follower import head_of
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectStore
+from lakemirror.usecases import watch
 from lakemirror.usecases.watch import RELIST_S, ReadyWatch
 from tests.lake import ORDERS, Lake, rows
 
@@ -133,6 +135,69 @@ def test_ready_trouble_in_passing_loses_nothing(lake: Lake) -> None:
     with away(), pytest.raises(TransientError):
         watch.look(BOTH)
     assert watch.look(BOTH) == {ORDERS: "v1"}
+
+
+class Asked:
+    """A follower's watch whose clock stands still, and how often it asked the mirror's catalog."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.now, self.count = 0.0, 0
+        self.watch = App(lake.follower().config, timer=lambda: self.now).watch_ready()
+
+    def look(self) -> Any:
+        def counted(*args: Any) -> Any:
+            self.count += 1
+            return head_of(*args)
+
+        with patch.object(watch, "head_of", counted):
+            return self.watch.look([ORDERS])
+
+
+def test_ready_a_table_that_stays_behind_asks_the_catalog_once_in_a_while(lake: Lake) -> None:
+    """Its run may have failed for good, or have been lost: whoever tells of it must not tell an old story."""
+    lake.mirror()
+    asked = Asked(lake)
+    for _ in range(3):
+        assert asked.look() == {ORDERS: "v1"}
+        for later_s in (1, RELIST_S - 2):
+            asked.now += later_s
+            assert asked.look() == {ORDERS: "v1"}
+        asked.now += 1
+    assert asked.count == 3
+    lake.follow()
+    assert asked.look() == {}
+    asked.now += 10 * RELIST_S
+    assert asked.look() == {}
+    assert asked.count == 4, "one that is up to date asks for nothing until there is a new version"
+
+
+def test_ready_a_version_that_was_demoted_and_restored_asks_again(lake: Lake) -> None:
+    lake.sync()
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    lake.mirror()
+    asked, ready = Asked(lake), lake.mirror_folder / "shop/orders/_ready"
+    assert asked.look() == {ORDERS: "v2"}
+    (ready / "v2.ready.json").rename(ready / "v2.demoted.json")
+    asked.now += RELIST_S
+    assert asked.look() == {}
+    (ready / "v2.demoted.json").rename(ready / "v2.ready.json")
+    assert asked.look() == {ORDERS: "v2"}
+
+
+def test_source_a_head_whose_run_failed_asks_again_and_one_that_was_mirrored_does_not(lake: Lake) -> None:
+    spy, now = Spy(), [0.0]
+    heads = App(lake.app().config, timer=lambda: now[0], wrap_store=spy.wrap).watch_source()
+    assert list(heads.look(BOTH)) == [ORDERS]
+    spy.cost()
+    now[0] = RELIST_S - 1
+    assert list(heads.look(BOTH)) == [ORDERS]
+    assert spy.cost() == {}
+    now[0] = RELIST_S
+    assert list(heads.look(BOTH)) == [ORDERS]
+    assert spy.cost() == {"list": 1}
+    lake.mirror()
+    now[0] += RELIST_S
+    assert heads.look(BOTH) == {}
 
 
 def test_source_a_head_asks_until_it_is_mirrored(lake: Lake) -> None:

@@ -29,7 +29,23 @@ PIN_PREFIX = "lakemirror-pin-"
 VERSION_PROPERTY = "lakemirror.version"
 SNAPSHOT_PROPERTY = "lakemirror.source-snapshot-id"
 PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-SAFE_PROPERTIES = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
+_MOST_INT, _MOST_LONG = str((1 << 31) - 1), str((1 << 63) - 1)
+# What lets engines delete the mirror's files, or snapshots that hold them, is overridden whatever the source says
+# (docs/catalogs.md): in every version, ...
+SAFE_PROPERTIES = {
+    "gc.enabled": "false",
+    "write.metadata.delete-after-commit.enabled": "false",
+    "history.expire.max-snapshot-age-ms": _MOST_LONG,
+    "history.expire.min-snapshots-to-keep": _MOST_INT,
+    "history.expire.max-ref-age-ms": _MOST_LONG,
+}
+# ... and where the source has them, properties of single engines.
+SAFE_IF_THERE = {
+    "external.table.purge": "FALSE",
+    "vacuum_max_snapshot_age_seconds": _MOST_INT,
+    "vacuum_min_snapshots_to_keep": _MOST_INT,
+    "vacuum_max_metadata_files_to_keep": _MOST_INT,
+}
 _STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
 _STATISTICS = ("statistics", "partition-statistics")
 _REMADE = ("location", "snapshots", "snapshot-log", "refs", "metadata-log", "properties", *_STATISTICS)
@@ -129,16 +145,22 @@ def statistics_files(metadata: Json, retained: Iterable[int]) -> list[tuple[str,
 
 
 def paths(metadata: Json) -> Iterator[str]:
-    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error."""
+    """Every place that the metadata names; a snapshot without a manifest list, or no location, is an error.
+
+    Properties may name a place relative to that of the table.
+    """
     try:
         yield metadata["location"]
-        yield from (snapshot["manifest-list"] for snapshot in metadata.get("snapshots") or ())
+        for snapshot in metadata.get("snapshots") or ():
+            yield snapshot["manifest-list"]
+            yield from map(str, snapshot.get("manifests") or ())  # of old writers of v1, instead of a list
     except KeyError as err:
         raise PermanentError("read metadata", "table metadata", f"it has no {err.args[0]}", "it is damaged") from err
     yield from (entry["statistics-path"] for section in _STATISTICS for entry in metadata.get(section) or ())
     yield from (entry["metadata-file"] for entry in metadata.get("metadata-log") or ())
     properties = metadata.get("properties") or {}
-    yield from (properties[key] for key in PATH_PROPERTIES if key in properties)
+    for place in (properties[key] for key in PATH_PROPERTIES if key in properties):
+        yield f"{metadata['location']}/{place}" if is_relative(place) else place
 
 
 def at(milliseconds: int) -> datetime:
@@ -243,6 +265,7 @@ def _properties(
     places = {key: source[key] for key in PATH_PROPERTIES if key in source}
     properties.update({key: place if is_relative(place) else paths.map(place) for key, place in places.items()})
     properties.update(SAFE_PROPERTIES)
+    properties.update({key: value for key, value in SAFE_IF_THERE.items() if key in properties})
     properties[VERSION_PROPERTY] = str(version)
     if head is not None:
         properties[SNAPSHOT_PROPERTY] = str(head)

@@ -15,6 +15,13 @@ from lakemirror.formats.iceberg.metadata_json import fingerprint_fields, for_mir
 from lakemirror.model.paths import PrefixMap
 
 HOME, MIRROR = "s3://src/wh/t", "gs://cloud/t"
+NOTHING_EXPIRES = {
+    "gc.enabled": "false",
+    "write.metadata.delete-after-commit.enabled": "false",
+    "history.expire.max-snapshot-age-ms": "9223372036854775807",
+    "history.expire.min-snapshots-to-keep": "2147483647",
+    "history.expire.max-ref-age-ms": "9223372036854775807",
+}
 PATHS = PrefixMap.of({HOME: MIRROR, "s3://cold": f"{MIRROR}/_roots/cold"})
 PRIVATE = PrefixMap.of({HOME: MIRROR}, private=["/lake/wh/"])
 
@@ -71,8 +78,7 @@ def test_the_whole_document() -> None:
         "schemas": [{"schema-id": 0}, {"schema-id": 1}],
         "properties": {
             "owner": "ada",
-            "gc.enabled": "false",
-            "write.metadata.delete-after-commit.enabled": "false",
+            **NOTHING_EXPIRES,
             "lakemirror.version": "7",
             "lakemirror.source-snapshot-id": "3",
         },
@@ -163,6 +169,30 @@ def test_null_parent_is_kept_and_the_last_sequence_number_too() -> None:
     assert document["last-sequence-number"] == 3
 
 
+def test_nothing_of_the_source_lets_engines_delete_files_of_the_mirror() -> None:
+    """Also a source that keeps next to nothing, and one that was written by Hive or Athena."""
+    short = {
+        "gc.enabled": "true",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "history.expire.max-snapshot-age-ms": "1",
+        "history.expire.min-snapshots-to-keep": "1",
+        "history.expire.max-ref-age-ms": "1",
+    }
+    engines = {"external.table.purge": "TRUE", "vacuum_max_snapshot_age_seconds": "60"}
+    more = {"vacuum_min_snapshots_to_keep": "1", "vacuum_max_metadata_files_to_keep": "1"}
+    document, made = mirrored(source(properties={**short, **engines, **more}))
+    assert document["properties"] == {
+        **NOTHING_EXPIRES,
+        "external.table.purge": "FALSE",
+        "vacuum_max_snapshot_age_seconds": "2147483647",
+        "vacuum_min_snapshots_to_keep": "2147483647",
+        "vacuum_max_metadata_files_to_keep": "2147483647",
+        "lakemirror.version": "7",
+        "lakemirror.source-snapshot-id": "3",
+    }
+    assert made.left_out == ()
+
+
 def test_path_properties_are_mapped_others_that_hold_a_path_are_left_out() -> None:
     properties = {
         "write.data.path": f"{HOME}/elsewhere",
@@ -178,8 +208,7 @@ def test_path_properties_are_mapped_others_that_hold_a_path_are_left_out() -> No
         "write.metadata.path": f"{MIRROR}/_roots/cold/meta",
         "write.object-storage.path": MIRROR,
         "comment": "harmless",
-        "gc.enabled": "false",
-        "write.metadata.delete-after-commit.enabled": "false",
+        **NOTHING_EXPIRES,
         "lakemirror.version": "7",
         "lakemirror.source-snapshot-id": "3",
     }

@@ -64,7 +64,7 @@ demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves A
 bench: setup ## measure speed and count requests
 	@$(IN_VENV) $(BIN)/python -m tests.perf.bench $(BENCH_ARGS)
 
-fuzz: setup ## MINUTES=10: hostile files in children with limits; without: a million mutated blocks through the walker in C under sanitizers; FUZZ_ARGS="--seed N", "--blocks N"
+fuzz: setup ## MINUTES=10: hostile files in children with limits; without: a million mutated blocks through the walker in C under sanitizers, a tenth also through its binding; FUZZ_ARGS="--seed N", "--blocks N"
 	@$(IN_VENV) $(BIN)/python -m $(if $(MINUTES),tests.fuzz.inputs --minutes $(MINUTES),tests.fuzz.run) $(FUZZ_ARGS)
 
 soak: setup ## random histories and simulated schedules with new seeds until the time is over; HOURS=1 or MINUTES=10; ONLY=simulated: schedules alone, on all cores

@@ -137,3 +137,21 @@ def test_what_duckdb_does_not_read(
     before = judge.duckdb.unread[limit]
     assert judge.differences(history.table, mirror, is_deep=False, limits={limit}) == []
     assert judge.duckdb.unread[limit] - before == len(found)
+
+
+def test_manifests_that_duckdb_dies_of(judge: Judge, history: History) -> None:
+    """Spark packs manifests by zstandard and lists by deflate: so DuckDB comes to the manifest, and aborts.
+
+    A test that names the codecs has it open each manifest by itself first, where it only refuses.
+    """
+    history.create(COLUMNS, **{"write.manifest.compression-codec": "zstd"})
+    history.insert(numbers(0, 10))
+    history.lanes["task"].sync(history.name)
+    mirror = history.lanes["task"].theirs(history.name)
+
+    found = judge.differences(history.table, mirror, is_deep=False)
+    assert len(found) == 2  # the head, and its snapshot as main
+    assert all("DuckDB died over one of the reads" in one for one in found)
+    before = judge.duckdb.unread[Limit.CODECS]
+    assert judge.differences(history.table, mirror, is_deep=False, limits={Limit.CODECS}) == []
+    assert judge.duckdb.unread[Limit.CODECS] - before == len(found)

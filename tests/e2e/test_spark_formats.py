@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import UnsupportedOperationException
 
+from tests.avro_bytes import header_of
 from tests.duckdb_judge import Limit
 from tests.e2e.history import COLUMNS, MERGE_ON_READ, History, numbers
-from tests.spark_writer import append_records
+from tests.spark_writer import append_records, delete_by_equality, records_of
 
 MERGE = (
     "MERGE INTO {t} t USING (SELECT CAST(id AS INT) id FROM range(115, 125)) s ON t.id = s.id "
@@ -68,6 +69,25 @@ def test_position_deletes_in_other_formats(history: History, file_format: str) -
     history.check_deeply("position deletes compacted")
 
 
+@pytest.mark.parametrize(("codec", "limits"), [("zstd", {Limit.CODECS}), ("snappy", set())])
+def test_codecs_of_manifests(history: History, codec: str, limits: set[Limit]) -> None:
+    """Lists stay deflated; the codec changes in the midst, and manifests of both are live."""
+    history.limits = frozenset(limits)
+    history.create(COLUMNS, partitioned_by="dt", **MERGE_ON_READ)
+    history.insert(numbers(0, 60))
+    history.sql(f"ALTER TABLE {history.t} SET TBLPROPERTIES ('write.manifest.compression-codec' = '{codec}')")
+    history.insert(numbers(60, 120))
+    history.check("another codec")
+    history.sql(f"DELETE FROM {history.t} WHERE id % 10 = 3", f"ALTER TABLE {history.t} CREATE TAG deleted")
+    delete_by_equality(history.judge, history.table, "id", [6, 66], partition={0: 20_454})
+    history.call("rewrite_manifests")
+    history.check_deeply("deletes, and manifests rewritten")
+    wanted = {"zstd": "zstandard"}.get(codec, codec)
+    for folder in (lane.folder(history.name) for lane in history.lanes.values()):
+        packed = {header_of(path.read_bytes())["avro.codec"] for path in folder.glob("metadata/*-m*.avro")}
+        assert wanted in packed
+
+
 def test_variants(history: History) -> None:
     """Types of v3 are in the schema and in the data files, which travel as they are."""
     t = history.t
@@ -109,16 +129,36 @@ def test_default_values(history: History) -> None:
         assert (number["initial-default"], number["write-default"]) == (7, 8)
 
 
-def test_nanoseconds(history: History) -> None:
-    """Spark reads no table with `timestamp_ns`; DuckDB does, so it alone judges rows that Java wrote."""
+@pytest.mark.parametrize(("has_zone", "unread"), [(False, 0), (True, 1)], ids=["timestamp_ns", "timestamptz_ns"])
+def test_nanoseconds(history: History, has_zone: bool, unread: int) -> None:
+    """Spark reads no table with such a column, so Iceberg's own reader of records judges; DuckDB knows one of them."""
     history.create("id INT", **{"format-version": "3"})
-    nanoseconds = history.java.types.Types.TimestampNanoType.withoutZone()
-    history.judge.java_table(history.table).updateSchema().addColumn("at", nanoseconds).commit()
-    times = history.jvm.java.time.LocalDateTime
-    append_records(history.judge, history.table, [(n, times.of(2026, 1, 1, 10, 0, n, 123_456_789)) for n in range(3)])
-    with pytest.raises(UnsupportedOperationException, match="timestamp_ns"):
+    nanoseconds, time = history.java.types.Types.TimestampNanoType, history.jvm.java.time
+    kind = nanoseconds.withZone() if has_zone else nanoseconds.withoutZone()
+    history.judge.java_table(history.table).updateSchema().addColumn("at", kind).commit()
+    times = [time.LocalDateTime.of(2026, 1, 1, 10, 0, n, 123_456_789) for n in range(1, 4)]
+    rows = [(n, at.atOffset(time.ZoneOffset.UTC) if has_zone else at) for n, at in enumerate(times, 1)]
+    append_records(history.judge, history.table, rows)
+    with pytest.raises(UnsupportedOperationException, match=kind.toString()):
         history.judge.rows(history.table)
+    want = [f"Record({n}, 2026-01-01T10:00:0{n}.123456789{'Z' if has_zone else ''})" for n in range(1, 4)]
+    assert records_of(history.judge, history.table) == want
+    before = history.judge.duckdb.unread[Limit.TYPES]
     for lane in history.lanes.values():
         lane.sync(history.name)
-        mirror = str(lane.theirs(history.name).metadata_uri)
-        assert history.judge.duckdb.differences(history.table.metadata_uri, {mirror: {None: 3}}) == []
+        assert records_of(history.judge, lane.theirs(history.name)) == want
+        wanted: dict[str, dict[int | None, int]] = {str(lane.theirs(history.name).metadata_uri): {None: 3}}
+        assert history.judge.duckdb.differences(history.table.metadata_uri, wanted, {Limit.TYPES}) == []
+    assert history.judge.duckdb.unread[Limit.TYPES] - before == unread * len(history.lanes)
+
+
+def test_a_column_of_unknown_type(history: History) -> None:
+    """It has no values, and data files do not hold it; DuckDB does not know it."""
+    history.limits = frozenset({Limit.TYPES})
+    history.create("id INT", **{"format-version": "3"})
+    unknown = history.java.types.Types.UnknownType.get()
+    history.judge.java_table(history.table).updateSchema().addColumn("nothing", unknown).commit()
+    append_records(history.judge, history.table, [(n, None) for n in range(3)])
+    before = history.judge.duckdb.unread[Limit.TYPES]
+    history.check_deeply("rows of a table with a column of unknown type")
+    assert history.judge.duckdb.unread[Limit.TYPES] - before == 2 * len(history.lanes)  # the head, and its snapshot

@@ -89,6 +89,20 @@ def make(seed: int, index: int) -> Case:
     return Case(table, start, side if is_whole else "reader", uri, data, rng.random() < 0.9)
 
 
+def make_avro(seed: int, index: int) -> Case:
+    """A manifest or a list, for its reader."""
+    rng = Random(f"avro:{seed}:{index}")
+    table = rng.choice([*seeds.tables()])
+    files = [(uri, data) for uri, data in seeds.tables()[table].items() if _is_walked(uri)]
+    (uri, data), (_, other) = rng.choice(files), rng.choice(files)
+    home = uri.rpartition("/metadata/")[0]
+    return Case(table, "empty", "reader", uri, mutate(uri, data, other, rng, home))
+
+
+def _is_walked(uri: str) -> bool:
+    return uri.endswith(".avro") and "/metadata/" in uri
+
+
 def _kind(uri: str) -> str:
     """Files of one kind share one chance, however many they are."""
     name = uri.rsplit("/", 1)[-1]

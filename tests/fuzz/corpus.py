@@ -105,11 +105,11 @@ def write(path: Path) -> None:
     """All cases in one file, numbers as int64 of this machine."""
     with path.open("wb") as out:
         for program, count, data in cases():
-            numbers = [len(program.slots), count, len(program.code), len(data), *_places(program)]
+            numbers = [len(program.slots), count, len(program.code), len(data), *places(program)]
             out.write(struct.pack(f"={len(numbers)}q", *numbers) + program.code + data)
 
 
-def _places(program: Program) -> list[int]:
+def places(program: Program) -> list[int]:
     """The slots of an entry as the core wants them; any slot will do where a schema lacks a field."""
 
     def at(field_id: int, missing: int) -> int:

@@ -2,6 +2,9 @@
 
     python -m tests.fuzz.run --blocks 1000000 --seed 1
 
+Then a tenth as many through the extension as Python loads it, its binding included, and a few thousand mutated
+manifests and lists through the library over it (`sanitized`).
+
 Exit 0: nothing crashed and nothing was read outside its buffer. Otherwise the sanitizer's report is on stderr; the same
 seed repeats the run.
 """
@@ -23,6 +26,7 @@ NATIVE = PROJECT / "plugins" / "lakemirror" / "formats" / "iceberg" / "native"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SEED = 20_261_116
+PER_BINDING_BLOCK, PER_FILE = 10, 500  # blocks of the core for each one through Python
 
 
 def compiler() -> str | None:
@@ -55,9 +59,21 @@ def main() -> int:
     if cc is None:
         print("make fuzz needs a C compiler with sanitizers (gcc or clang) on PATH", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="lakemirror-fuzz-") as folder:
-        done = fuzz(cc, Path(folder), args.blocks, args.seed)
-    print(done.stdout, end="")
+    from tests.fuzz import sanitized  # which builds by what is here
+
+    with tempfile.TemporaryDirectory(prefix="lakemirror-fuzz-") as name:
+        folder = Path(name)
+        done = _told(fuzz(cc, folder, args.blocks, args.seed))
+        if done == 0:
+            blocks, files = args.blocks // PER_BINDING_BLOCK, args.blocks // PER_FILE
+            done = _told(sanitized.throw(cc, folder, blocks, files, args.seed))
+            if done:
+                print(f"the last was {(folder / 'at').read_text()}", end="", file=sys.stderr)
+    return done
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> int:
+    print(done.stdout, end="", flush=True)
     print(done.stderr, end="", file=sys.stderr)
     return done.returncode
 

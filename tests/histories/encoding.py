@@ -128,7 +128,12 @@ class Snapshot:
         return [one for manifest in self.manifests for one in manifest.entries if one.is_live]
 
     def as_json(self, version: int) -> Json:
-        summary = {"operation": "append" if self.is_append else "overwrite", "total-data-files": str(self._files(DATA))}
+        data = [one.file for one in self.live if one.file.content == DATA]
+        summary = {
+            "operation": "append" if self.is_append else "overwrite",
+            "total-data-files": str(len(data)),
+            "total-records": str(sum(one.record_count for one in data)),
+        }
         made: Json = {
             "snapshot-id": self.id,
             "timestamp-ms": self.timestamp_ms,
@@ -143,9 +148,6 @@ class Snapshot:
         if version == 3:
             made["first-row-id"], made["added-rows"] = self.row_ids or (None, None)
         return made
-
-    def _files(self, content: int) -> int:
-        return sum(one.file.content == content for one in self.live)
 
 
 def manifest_bytes(entries: Sequence[Entry], *, version: int, deletes: bool, spec_id: int, codec: str) -> bytes:

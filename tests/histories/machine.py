@@ -1,14 +1,15 @@
 """The state machine: a table made by hand lives on, the mirror follows now and then, and is held against it each time.
 
-    run(duckdb, 123)
+    run(lambda history: history.end(duckdb), 123)
 
-At its end DuckDB reads the heads of both sides. A failure tells the shortest steps that were found to lead to it;
-`replay` takes them.
+What is given judges the end of each. A failure tells the shortest steps that were found to lead to it; `replay` takes
+them.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -16,13 +17,13 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from tests.duckdb_judge import DuckDbJudge
 from tests.histories import seeded
 from tests.histories.mirroring import SyntheticHistory
 from tests.histories.seeded import NUMBERS, SHORTEN_S, TracedMachine, new_folder
 from tests.histories.shortening import Trace
 
 EXAMPLES, STEPS = 20, 50  # of one seed
+Finish = Callable[[SyntheticHistory], None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Opening:
 class HistoryMachine(TracedMachine):
     """One rule, so that every action keeps its weight in every history."""
 
-    duckdb: ClassVar[DuckDbJudge]
+    finish: ClassVar[Finish]
     length: ClassVar[int]
 
     def __init__(self) -> None:
@@ -59,27 +60,27 @@ class HistoryMachine(TracedMachine):
         self.trace.steps.append((what, a, b, c))
         self.history.act(what, a, b, c)
         if len(self.trace.steps) == self.length:
-            self.history.end(self.duckdb)
+            type(self).finish(self.history)
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
 
-def replay(duckdb: DuckDbJudge, trace: Trace) -> None:
+def replay(finish: Finish, trace: Trace) -> None:
     """The same history to its end; steps that its state does not allow are left out, as they were the first time."""
     folder, opening = new_folder(), trace.opening
     try:
         history = SyntheticHistory(folder, opening.version, opening.spelling, opening.knobs)
         for step in trace.steps:
             history.act(*step)
-        history.end(duckdb)
+        finish(history)
     finally:
         shutil.rmtree(folder)
 
 
 def run(
-    duckdb: DuckDbJudge, number: int, *, examples: int = EXAMPLES, steps: int = STEPS, shorten_s: float = SHORTEN_S
+    finish: Finish, number: int, *, examples: int = EXAMPLES, steps: int = STEPS, shorten_s: float = SHORTEN_S
 ) -> None:
     """So many histories of so many steps, by this seed; a failure is an exception that tells the short way to it."""
-    machine = type("History", (HistoryMachine,), {"duckdb": duckdb, "length": steps})
-    seeded.run(machine, number, partial(replay, duckdb), examples=examples, steps=steps, shorten_s=shorten_s)
+    machine = type("History", (HistoryMachine,), {"finish": staticmethod(finish), "length": steps})
+    seeded.run(machine, number, partial(replay, finish), examples=examples, steps=steps, shorten_s=shorten_s)

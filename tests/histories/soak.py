@@ -32,7 +32,7 @@ LIMIT_S = 900  # for one history of Spark, or all of one seed that are made by h
 
 
 def by_hand(judge: DuckDbJudge, seed: int) -> str:
-    machine.run(judge, seed)
+    machine.run(lambda history: history.end(judge), seed)
     return f"{machine.EXAMPLES} histories of {machine.STEPS} steps by hand"
 
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tests.avro_bytes import header_of
 from tests.histories.encoding import (
     COLUMNS,
     PARTITIONED,
@@ -55,7 +56,6 @@ class Source:
         self.spec_id, self.sequence, self.next_row_id = 0, 0, 0
         self.log: list[Json] = []
         self.codec = "deflate"
-        self.codecs = {self.codec}  # all that manifests and lists were ever written with
         self.is_packed, self.spelling = False, 0
 
     # ------------------------------------------------------------------------------------------- what it consists of
@@ -67,6 +67,12 @@ class Source:
     def live(self, ref: str, content: int | None = DATA) -> list[Entry]:
         head = self.head(ref)
         return [] if head is None else [one for one in head.live if content in (None, one.file.content)]
+
+    def codecs(self, ref: str) -> set[str]:
+        """Those by which the manifests of a ref, and its list, are packed."""
+        head = self.head(ref)
+        paths = [] if head is None else [head.list_path, *(one.path for one in head.manifests)]
+        return {header_of(path_of(path).read_bytes())["avro.codec"] for path in paths}
 
     def branches(self) -> list[str]:
         return [name for name, ref in self.refs.items() if ref["type"] == "branch"] or ["main"]

@@ -4,6 +4,8 @@
 - Larger streams are uploads in parts. Create goes over the wire, whose `finish` is conditional; obstore has no
   condition there, so IfMatch is refused (`Capabilities` says so). A body that breaks off aborts the upload. In memory
   every body is one piece, atomic at any size.
+- Bodies carry a sum that the server checks: SHA-256 on S3, CRC32C on GCS, where they go over the wire because obstore
+  cannot send one. Damaged ones are a TransientError, and nothing was written.
 - On a server whose probed abilities lack a condition, the write looks first: the weaker mode, see docs/stores.md.
 - On GCS the e_tag is the object's generation, because that is what GCS compares; listings do not have it.
 - Errors are told apart by exception type alone; what is not known to be permanent counts as transient.
@@ -40,6 +42,7 @@ from lakemirror.storage.port import (
     cut_short,
 )
 from lakemirror.storage.streaming import create_streamed, temporary_beside
+from lakemirror.storage.summed_puts import SummedPuts
 from lakemirror.storage.tagged_reads import TaggedReads
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class BucketObjects:
         self._clients = clients
         self._abilities = abilities
         self._tagged = TaggedReads()
+        self._summed = SummedPuts(clients.properties)
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         address = check_key(uri, "get")
@@ -177,12 +181,14 @@ class BucketObjects:
         import obstore
 
         self._look_first(address, condition)
+        if address.kind == "gs":
+            return self._summed.put(address, data, condition)
         mode: PutMode = "overwrite"
         if isinstance(condition, Create):
             mode = "create"
         elif isinstance(condition, IfMatch):
-            mode = {"version": condition.e_tag} if address.kind == "gs" else {"e_tag": condition.e_tag}
-        client = self._clients.open(address, retries=mode == "overwrite")
+            mode = {"e_tag": condition.e_tag}
+        client = self._clients.open(address, retries=mode == "overwrite", sums=True)
         return e_tag_of(address, obstore.put(client, address.key, data, mode=mode, use_multipart=False))
 
     def _put_parts(self, address: Address, pieces: Iterator[bytes], condition: Condition) -> str | None:
@@ -197,7 +203,7 @@ class BucketObjects:
                 raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
             return self._create_parts(address, pieces)
         result = obstore.put(
-            client,
+            self._clients.open(address, sums=True),
             address.key,
             pieces,
             use_multipart=True,

@@ -24,8 +24,8 @@ def parse_args(argv: Sequence[str] | None = None) -> job.JobArgs:
 
 
 def run(spark: SparkSession, args: job.JobArgs) -> StageResult:
-    with closing(App.load(args.config, owner=args.owner)) as app:
-        return app.copy_objects(args.table, args.plan_uri, SparkEngine(spark), job.progress_lines(args))
+    with closing(App.load(args.config, owner=args.owner)) as app, job.progress_lines(args) as lines:
+        return app.copy_objects(args.table, args.plan_uri, SparkEngine(spark), lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -79,6 +79,7 @@ class FaultProxy:
         self._server = (parts.hostname, parts.port)
         self.rules: list[Rule] = []
         self.requests: list[tuple[str, str]] = []
+        self.answers: list[tuple[Fault, str]] = []  # what the server said to requests that met a fault, by status
         self._is_cut_off = False
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -175,14 +176,17 @@ class FaultProxy:
         server[1].write(request.raw + b"\r\n\r\n")
         await _pass_on(_body(client[0], request), server[1], fault, is_request=True)
         answer = await _final_head(server[0])
+        if fault is not None:
+            self.answers.append((fault, answer.words[1]))
+        has_body = method != "HEAD" and answer.words[1] not in ("204", "304")
         if isinstance(fault, faults.LoseAnswer | faults.Kill):
-            await _swallow(server[0], answer)
+            if has_body:
+                await _swallow(server[0], answer)
             if isinstance(fault, faults.Kill):
                 fault.end()
             raise _Cut
         if isinstance(fault, faults.Stall):
             await asyncio.sleep(fault.seconds)
-        has_body = method != "HEAD" and answer.words[1] not in ("204", "304")
         length = int(answer.value("content-length") or 0)
         if isinstance(fault, faults.ShortenAnswer) and has_body:
             answer = answer.with_value("Content-Length", str(min(fault.to_bytes, length)))

@@ -51,11 +51,17 @@ class FaultyLake:
 
     def __post_init__(self) -> None:
         self.source = _catalog(self.services.source_properties)
-        self.mirror = _catalog(self.services.mirror_properties)
+        self.mirror = _catalog({**self.services.mirror_properties, **(self._gcs if self.is_on_gcs else {})})
         self.source.create_namespace("shop")
         self.source.create_table(NAME, pa.schema([("id", pa.int64()), ("text", pa.string())]))
         self.config = self.write("lake.yaml")
         self._chance = random.Random(7)
+
+    @property
+    def _gcs(self) -> dict[str, str]:
+        """The emulator lets everybody in; with a token, pyarrow asks nobody who we are."""
+        token = {"gcs.oauth2.token": "none", "gcs.oauth2.token-expires-at": "4102444800000"}
+        return {"gcs.service.host": str(self.services.gcs_endpoint), **token}
 
     def write(
         self, file: str, *, patience_s: int | None = None, knobs: Mapping[str, int] | None = None, **changes: str

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,9 @@ from tests.faults import rules
 from tests.faults.proxy import FaultProxy, deaf_url
 from tests.faults.rules import Rule, expired, storm
 from tests.faults.scene import PART_BYTES, SERVERS, SPLIT_BYTES, FaultyLake, faulty_lake
+from tests.faults.surviving import BOUND_S, sends_damaged_writes_again, survives
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-BOUND_S = 120.0
 STORES = SERVERS[:2]
 
 
@@ -43,42 +42,6 @@ def lake(one_lake: FaultyLake) -> FaultyLake:
     assert one_lake.run() == "ok"
     assert one_lake.mirrored() == one_lake.rows
     return one_lake
-
-
-def survives(
-    lake: FaultyLake,
-    server: str,
-    faults: list[Rule],
-    *,
-    append: Callable[[FaultyLake], None] = FaultyLake.append,
-    config: Path | None = None,
-    must_end_well: bool = False,
-    moves: bool = False,
-) -> str:
-    """A run among faults, then one without: old or new, in bounded time; then new, with nothing left over.
-
-    `moves`: the source has another head by then, for which there is another plan.
-    """
-    proxy = lake.proxies[server]
-    old = list(lake.rows)
-    append(lake)
-    proxy.requests.clear()
-    proxy.rules += faults
-    start = time.monotonic()
-    outcome = lake.run(config)
-    spent = time.monotonic() - start
-    assert all(rule.met > 0 for rule in faults), f"not every fault was met among {proxy.requests}"
-    assert lake.mirrored() in (old, lake.rows)
-    assert spent < BOUND_S
-    if must_end_well:
-        assert outcome == "ok"
-    proxy.rules.clear()
-    if moves:
-        lake.append()
-    assert lake.run() == "ok"
-    assert lake.mirrored() == lake.rows
-    assert lake.unfinished_uploads() == 0
-    return outcome
 
 
 DATA = r"/data/.*\.parquet"
@@ -111,12 +74,15 @@ FAULTS: dict[str, tuple[dict[str, Aim], Callable[[str, str], Rule]]] = {
         lambda method, target: Rule(rules.CutAnswer(100), method, target, times=2),
     ),
 }
+UNSURE = ("reset", "500s", "cut in the middle of a request")
 
 
 @pytest.mark.parametrize(("fault", "server"), [(fault, one) for fault, (aims, _) in FAULTS.items() for one in aims])
 def test_a_passing_fault(lake: FaultyLake, fault: str, server: str) -> None:
+    """The same run gets over it; but a commit that may have taken effect is left to the next one."""
     aims, rule = FAULTS[fault]
-    survives(lake, server, [rule(*aims[server])])
+    is_unsure = server == "mirror catalog" and fault in UNSURE
+    survives(lake, server, [rule(*aims[server])], must_end_well=not is_unsure)
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -158,6 +124,10 @@ def test_bytes_that_are_wrong_when_they_arrive(lake: FaultyLake) -> None:
     """The sum that goes with every object and part tells the store, which refuses; it is sent again."""
     flip = Rule(rules.FlipRequest(500), method="PUT", target=DATA, times=1)
     survives(lake, "mirror store", [flip], must_end_well=True)
+
+
+def test_metadata_that_is_wrong_when_it_arrives(lake: FaultyLake) -> None:
+    sends_damaged_writes_again(lake)
 
 
 def test_bytes_that_are_wrong_when_they_are_read(lake: FaultyLake) -> None:
@@ -236,10 +206,27 @@ def silence(*proxies: FaultProxy) -> Iterator[None]:
     hold = rules.Hold()
     for proxy in proxies:
         proxy.rules.append(Rule(hold, times=None))
-    yield
-    hold.released.set()
-    for proxy in proxies:
-        proxy.rules.clear()
+    try:
+        yield
+    finally:
+        hold.released.set()
+        for proxy in proxies:
+            proxy.rules.clear()
+
+
+def test_silence_ends_with_a_test_that_fails() -> None:
+    held: list[rules.Fault] = []
+
+    def fail(proxy: FaultProxy) -> None:
+        with silence(proxy):
+            held.append(proxy.rules[0].fault)
+            raise AssertionError
+
+    with FaultProxy("http://127.0.0.1:9") as proxy:
+        with pytest.raises(AssertionError):
+            fail(proxy)
+        assert proxy.rules == []
+    assert [fault.released.is_set() for fault in held if isinstance(fault, rules.Hold)] == [True]
 
 
 @contextmanager

@@ -55,14 +55,14 @@ class DetectChangeOperator(TableOperator, SkipMixin):
     ui_color = "#d7e8f7"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with airflow_errors(), LakemirrorHook(config_path=self.config_path).app(owner=run_name(context)) as app:
+        hook = LakemirrorHook(config_path=self.config_path)
+        with airflow_errors(), hook.app(owner=run_name(context)) as app, self.progress_lines() as progress:
             params = RunParams.of(context["params"], context["dag_run"].conf)
             table = TableRef.parse(self.table)
             if params.dry_run:
                 plan = app.plan(table, target_snapshot_id=params.target_snapshot_id)
                 self.report([*plan.report(), "dry run: nothing was written"])
                 return self._end_here(context, plan.as_json())
-            progress = self.progress_lines()
             try:
                 detected = app.detect(table, target_snapshot_id=params.target_snapshot_id, progress=progress)
             except TableBusyError as err:  # another installation, or a run that was forced: it does what is to be done

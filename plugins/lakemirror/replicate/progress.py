@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from lakemirror.model.results import describe_volume
+from lakemirror.model.results import describe_volume, human_seconds
 from lakemirror.replicate.stage import Progress
 
 LOG_EVERY_S: Final = 15.0
+STILL_EVERY_S: Final = 600.0  # of a stage that has not moved for long
 
 
 class FilesTold:
@@ -46,20 +47,65 @@ class FilesTold:
 
 
 class LogLines:
-    """Says how far a run is: once when a stage begins, then every few seconds, and at its end."""
+    """Says how far a run is: once when a stage begins, then every few seconds, and at its end.
 
-    def __init__(self, subject: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._subject, self._say, self._clock = subject, say, clock
-        self._stage = ""
-        self._began_at = self._said_at = 0.0
+    Used as a context, it also says when nothing moves, by a thread of its own: after `every_s`, then each time after
+    twice as long, up to ten minutes.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        every_s: float = LOG_EVERY_S,
+    ) -> None:
+        self._subject, self._say, self._clock, self._every_s = subject, say, clock, every_s
+        self._at: tuple[str, int, int, int, int] = ("", 0, 0, 0, 0)
+        self._began_at = self._said_at = self._moved_at = self._patience_s = 0.0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> LogLines:
+        self._thread = threading.Thread(target=self._watch, name="lakemirror-progress", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def __call__(self, stage: str, done: int, total: int, bytes_done: int, bytes_total: int) -> None:
-        now = self._clock()
-        is_new = stage != self._stage
-        if is_new:
-            self._stage, self._began_at = stage, now
-        elif now - self._said_at < LOG_EVERY_S and done < total:
-            return
-        self._said_at = now
+        with self._lock:
+            now, told = self._clock(), (stage, done, total, bytes_done, bytes_total)
+            is_new = stage != self._at[0]
+            if told != self._at:
+                self._at, self._moved_at, self._patience_s = told, now, self._every_s
+            if is_new:
+                self._began_at = now
+            elif now - self._said_at < self._every_s and done < total:
+                return
+            self._said_at = now
+            self._say(self._line(now))
+
+    def look(self) -> None:
+        """Say so if the stage stands still."""
+        with self._lock:
+            now, (stage, done, total, _, _) = self._clock(), self._at
+            silent_s = now - self._moved_at
+            if not stage or done >= total or silent_s < self._patience_s:
+                return
+            self._patience_s = silent_s + min(silent_s, STILL_EVERY_S)
+            self._said_at = now
+            self._say(f"{self._line(now)}; nothing has moved for {human_seconds(silent_s)}")
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._every_s):
+            self.look()
+
+    def _line(self, now: float) -> str:
+        stage, done, total, bytes_done, bytes_total = self._at
         volume = describe_volume(bytes_done, now - self._began_at, bytes_total)
-        self._say(f"{self._subject}: {stage} {done} of {total}{f', {volume}' if volume else ''}")
+        return f"{self._subject}: {stage} {done} of {total}{f', {volume}' if volume else ''}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.keys import Address
+from lakemirror.storage.metering import mark
 from lakemirror.storage.port import EXPIRED, ConditionFailed, ObjectInfo, ObjectNotFound, has_expired
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def head_of(client: Client, key: str) -> ObjectMeta:
     try:
         return obstore.head(client, key)
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as err:
+        mark("get")
         try:
             obstore.get_range(client, key, start=0, length=1)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.GenericError) as told:

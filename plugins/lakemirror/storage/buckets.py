@@ -4,7 +4,11 @@
 - Larger streams are uploads in parts. Create goes over the wire, whose `finish` is conditional; obstore has no
   condition there, so IfMatch is refused (`Capabilities` says so). A body that breaks off aborts the upload. In memory
   every body is one piece, atomic at any size.
+- Bodies carry a sum that the server checks: SHA-256 on S3, CRC32C on GCS, where they go over the wire because obstore
+  cannot send one. Damaged ones are a TransientError, and nothing was written.
 - On a server whose probed abilities lack a condition, the write looks first: the weaker mode, see docs/stores.md.
+- Each request is marked for whoever counts (metering.py). obstore repeats some by itself, which nobody sees: `retries`
+  is off where another one tries again. Streams keep it, because obstore reads on where an answer was cut.
 - On GCS the e_tag is the object's generation, because that is what GCS compares; listings do not have it.
 - Errors are told apart by exception type alone; what is not known to be permanent counts as transient.
 """
@@ -22,6 +26,7 @@ from lakemirror.storage.bucket_status import as_put, e_tag_of, explained, head_o
 from lakemirror.storage.checksum import Tally
 from lakemirror.storage.clients import Clients
 from lakemirror.storage.keys import Address, check_key, check_prefix
+from lakemirror.storage.metering import mark
 from lakemirror.storage.port import (
     CHUNK_BYTES,
     CREATE,
@@ -40,6 +45,7 @@ from lakemirror.storage.port import (
     cut_short,
 )
 from lakemirror.storage.streaming import create_streamed, temporary_beside
+from lakemirror.storage.summed_puts import SummedPuts
 from lakemirror.storage.tagged_reads import TaggedReads
 
 if TYPE_CHECKING:
@@ -48,16 +54,21 @@ if TYPE_CHECKING:
     from lakemirror.storage.clients import Client
 
 _PAGE_OBJECTS: Final = 1000
+_DELETED_AT_ONCE: Final = 1000  # by one request, on S3
 _UPLOADS_AT_ONCE: Final = 4  # parts of CHUNK_BYTES in flight per stream
 
 
 class BucketObjects:
     """The ObjectStore port over obstore clients; the module says what it guarantees."""
 
-    def __init__(self, clients: Clients, abilities: Callable[[], Abilities] | None = None) -> None:
+    def __init__(
+        self, clients: Clients, abilities: Callable[[], Abilities] | None = None, *, retries: bool = True
+    ) -> None:
         self._clients = clients
+        self._retries = retries
         self._abilities = abilities
         self._tagged = TaggedReads()
+        self._summed = SummedPuts(clients.properties)
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         address = check_key(uri, "get")
@@ -79,7 +90,7 @@ class BucketObjects:
             options["range"] = (start, start + length)
         try:
             with explained("get", uri):
-                answer = obstore.get(self._clients.open(address), address.key, options=options)
+                answer = obstore.get(self._client(address, "get"), address.key, options=options)
                 info = info_of(address, answer.meta)
                 _, length = check_range(uri, byte_range, info.size_bytes, max_bytes)  # before the body is read
                 data = answer.bytes().to_bytes()
@@ -101,7 +112,8 @@ class BucketObjects:
     def _stream(self, address: Address, chunk_bytes: int) -> tuple[ObjectInfo, Iterator[bytes]]:
         import obstore
 
-        with explained("stream", address.uri):
+        _mark(address, "get")
+        with explained("stream", address.uri):  # with obstore's retries: it reads on where an answer was cut
             answer = obstore.get(self._clients.open(address), address.key)
         info = info_of(address, answer.meta)
 
@@ -138,10 +150,12 @@ class BucketObjects:
     def head(self, uri: str) -> ObjectInfo:
         address = check_key(uri, "head")
         with explained("head", uri):
-            return info_of(address, head_of(self._clients.open(address), address.key))
+            return info_of(address, head_of(self._client(address, "head"), address.key))
 
     def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
-        return self._list(check_prefix(prefix_uri))
+        address = check_prefix(prefix_uri)
+        _mark(address, "list")
+        return self._list(address)
 
     def delete(self, uris: Sequence[str]) -> None:
         import obstore
@@ -151,12 +165,15 @@ class BucketObjects:
             address = check_key(uri, "delete")
             buckets.setdefault(address.root, []).append(address)
         for root, addresses in buckets.items():
-            client = self._clients.open(addresses[0])
+            client = self._clients.open(addresses[0], retries=self._retries)
+            each = _DELETED_AT_ONCE if addresses[0].kind == "s3" else 1
+            _mark(addresses[0], "delete", -(-len(addresses) // each))
             with explained("delete", addresses[0].uri if len(addresses) == 1 else root):
                 try:
                     obstore.delete(client, [address.key for address in addresses])
                 except FileNotFoundError:  # GCS minds, and stops there: the others one by one
                     for address in addresses:
+                        _mark(address, "delete")
                         _delete_if_there(client, address.key)
 
     def copy(self, source_uri: str, target_uri: str, condition: Condition = CREATE) -> ObjectInfo:
@@ -169,20 +186,27 @@ class BucketObjects:
         if isinstance(condition, Create) and not can.conditional_finish:
             self._look_before_copy(source, target)
         overwrite = isinstance(condition, Overwrite)
+        _mark(source, "copy")
+        if source.kind == "s3" and not overwrite:  # an upload in parts, of which one is copied
+            _mark(source, "put", 2)
+        client = self._clients.open(source, retries=overwrite and self._retries)
         with explained("copy", source_uri, target_uri=target_uri):
-            obstore.copy(self._clients.open(source, retries=overwrite), source.key, target.key, overwrite=overwrite)
+            obstore.copy(client, source.key, target.key, overwrite=overwrite)
         return self.head(target_uri)
 
     def _put_whole(self, address: Address, data: bytes, condition: Condition) -> str | None:
         import obstore
 
         self._look_first(address, condition)
+        if address.kind == "gs":
+            return self._summed.put(address, data, condition)
         mode: PutMode = "overwrite"
         if isinstance(condition, Create):
             mode = "create"
         elif isinstance(condition, IfMatch):
-            mode = {"version": condition.e_tag} if address.kind == "gs" else {"e_tag": condition.e_tag}
-        client = self._clients.open(address, retries=mode == "overwrite")
+            mode = {"e_tag": condition.e_tag}
+        client = self._clients.open(address, retries=mode == "overwrite" and self._retries, sums=True)
+        _mark(address, "put")
         return e_tag_of(address, obstore.put(client, address.key, data, mode=mode, use_multipart=False))
 
     def _put_parts(self, address: Address, pieces: Iterator[bytes], condition: Condition) -> str | None:
@@ -191,13 +215,13 @@ class BucketObjects:
         if isinstance(condition, IfMatch):
             why = f"IfMatch cannot stream more than {CHUNK_BYTES} bytes to this store"
             raise PermanentError("put", address.uri, why, "keep conditional objects small")
-        client = self._clients.open(address)
         if isinstance(condition, Create):
-            if _is_there(client, address.key):  # before the whole body is sent for nothing
+            if self._is_there(address):  # before the whole body is sent for nothing
                 raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
             return self._create_parts(address, pieces)
+        _mark(address, "put")
         result = obstore.put(
-            client,
+            self._clients.open(address, sums=True),
             address.key,
             pieces,
             use_multipart=True,
@@ -216,13 +240,13 @@ class BucketObjects:
                 return create_streamed(self._clients.properties, can, address.uri, pieces, uri).e_tag
         finally:
             if beside:
-                _delete_if_there(self._clients.open(beside), beside.key)
+                _delete_if_there(self._client(beside, "delete"), beside.key)
 
     def _look_first(self, address: Address, condition: Condition) -> None:
         """On a server that ignores the condition; between the look and the write another writer may come."""
         can = self._can(address)
         if isinstance(condition, Create) and not can.conditional_create:
-            if _is_there(self._clients.open(address), address.key):
+            if self._is_there(address):
                 raise ConditionFailed("put", address.uri, "the object exists already", "read it, and decide")
         elif isinstance(condition, IfMatch) and not can.conditional_replace:
             try:
@@ -241,9 +265,21 @@ class BucketObjects:
             return self._abilities()
         return AMAZON if address.kind == "s3" else GOOGLE
 
+    def _client(self, address: Address, verb: str) -> Client:
+        """For one request, which is marked."""
+        _mark(address, verb)
+        return self._clients.open(address, retries=self._retries)
+
+    def _is_there(self, address: Address) -> bool:
+        try:
+            head_of(self._client(address, "head"), address.key)
+        except FileNotFoundError:
+            return False
+        return True
+
     def _look_before_copy(self, source: Address, target: Address) -> None:
         self.head(source.uri)  # a missing source is the first thing to say
-        if _is_there(self._clients.open(target), target.key):
+        if self._is_there(target):
             raise ConditionFailed("copy", target.uri, "the object exists already", "read it, and decide")
 
     def _list(self, address: Address) -> Iterator[ObjectInfo]:
@@ -251,8 +287,11 @@ class BucketObjects:
 
         below = f"{address.key}/" if address.key else ""
         with explained("list", address.uri):
-            pages = obstore.list(self._clients.open(address), address.key or None, chunk_size=_PAGE_OBJECTS)
-            for page in pages:
+            client = self._clients.open(address, retries=self._retries)
+            pages = obstore.list(client, address.key or None, chunk_size=_PAGE_OBJECTS)
+            for number, page in enumerate(pages):
+                if number:
+                    _mark(address, "list")
                 for meta in page:
                     if meta["path"].startswith(below):
                         yield info_of(address, meta)
@@ -270,12 +309,11 @@ def _take(pieces: Iterator[bytes], at_least_bytes: int) -> list[bytes]:
     return taken
 
 
-def _is_there(client: Client, key: str) -> bool:
-    try:
-        head_of(client, key)
-    except FileNotFoundError:
-        return False
-    return True
+def _mark(address: Address, verb: str, requests: int = 1) -> None:
+    """Tell whoever counts; what is in memory makes none."""
+    if address.kind != "memory":
+        for _ in range(requests):
+            mark(verb)
 
 
 def _delete_if_there(client: Client, key: str) -> None:

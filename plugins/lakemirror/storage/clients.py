@@ -81,10 +81,14 @@ class Clients:
     def __init__(self, properties: Mapping[str, str], memory: MemoryBuckets | None) -> None:
         self._properties = storage_properties(properties)
         self._memory = memory
-        self._clients: dict[tuple[int, str, str, bool], Client] = {}
+        self._clients: dict[tuple[int, str, str, bool, bool], Client] = {}
 
-    def open(self, address: Address, *, retries: bool = True) -> Client:
-        """The client of this bucket; without retries for conditional writes, where one would meet the first attempt."""
+    def open(self, address: Address, *, retries: bool = True, sums: bool = False) -> Client:
+        """The client of this bucket; without retries for conditional writes, where one would meet the first attempt.
+
+        With `sums`, bodies that go to S3 carry their SHA-256, by which the server refuses damaged ones; not every
+        server minds the one that is signed.
+        """
         pid = os.getpid()
         if not _users:
             _users.append(pid)
@@ -95,11 +99,14 @@ class Clients:
             if self._memory is None:
                 self._memory = MemoryBuckets()
             return self._memory.bucket(address.bucket)
-        name = (pid, address.kind, address.bucket, retries)
+        name = (pid, address.kind, address.bucket, retries, sums)
         client = self._clients.get(name)
         if client is None:
-            make = _s3_client if address.kind == "s3" else _gcs_client
-            client = self._clients.setdefault(name, make(address.bucket, self._properties, retries))
+            if address.kind == "s3":
+                made: Client = _s3_client(address.bucket, self._properties, retries, sums)
+            else:
+                made = _gcs_client(address.bucket, self._properties, retries)
+            client = self._clients.setdefault(name, made)
         return client
 
     @property
@@ -118,10 +125,12 @@ class Clients:
         return ", ".join(f"{name}={_shown(name, self._properties[name])}" for name in sorted(self._properties))
 
 
-def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool) -> S3Store:
+def _s3_client(bucket: str, properties: Mapping[str, str], retries: bool, sums: bool) -> S3Store:
     from obstore.store import S3Store
 
     config: S3Config = {"copy_if_not_exists": "multipart"}
+    if sums:
+        config["checksum_algorithm"] = "SHA256"
     endpoint = properties.get("s3.endpoint")
     region = _first(properties, "s3.region", "client.region")
     if region:
@@ -186,7 +195,7 @@ def _options(properties: Mapping[str, str], family: str, endpoint: str | None) -
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=connect),
         "read_timeout": timedelta(seconds=read),
-        "timeout": timedelta(seconds=float(properties.get(f"{family}.answer-timeout", _ANSWER_TIMEOUT_S))),
+        "timeout": timedelta(seconds=answer_timeout(properties, family)),
     }
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True
@@ -197,6 +206,11 @@ def timeouts(properties: Mapping[str, str], family: str) -> tuple[float, float]:
     """Seconds until connected, and between two pieces of an answer."""
     connect = float(properties.get(f"{family}.connect-timeout", _CONNECT_TIMEOUT_S))
     return connect, float(properties.get(f"{family}.request-timeout", _READ_TIMEOUT_S))
+
+
+def answer_timeout(properties: Mapping[str, str], family: str) -> float:
+    """Seconds that an answer may take as a whole."""
+    return float(properties.get(f"{family}.answer-timeout", _ANSWER_TIMEOUT_S))
 
 
 def _retry(retries: bool) -> RetryConfig:

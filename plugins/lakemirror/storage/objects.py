@@ -49,7 +49,7 @@ class ObstoreStore:
 
     `memory` holds the `memory://` buckets; stores that are given the same one share them, others have their own.
     `abilities`, asked by the first write, are those that were probed (`ProbedAbilities`); without them Amazon's S3 is
-    assumed behind `s3://`.
+    assumed behind `s3://`. `retries` are those of obstore; without them whoever wraps the store tries again.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class ObstoreStore:
         *,
         memory: MemoryBuckets | None = None,
         abilities: Callable[[], Abilities] | None = None,
+        retries: bool = True,
     ) -> None:
         self._clients = Clients(properties, memory)
         self._files = FileObjects(properties)
-        self._buckets = BucketObjects(self._clients, abilities)
+        self._buckets = BucketObjects(self._clients, abilities, retries=retries)
 
     def get(self, uri: str, *, byte_range: tuple[int, int] | None = None, max_bytes: int = MAX_GET_BYTES) -> Blob:
         return self._serving(uri).get(uri, byte_range=byte_range, max_bytes=max_bytes)

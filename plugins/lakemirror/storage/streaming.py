@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from lakemirror.storage.abilities import Abilities
@@ -64,7 +65,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         except BaseException as err:  # noqa: BLE001 - raised again by the caller's thread
             failures.append(err)
 
-    thread = threading.Thread(target=elsewhere, name="lakemirror-upload")
+    context = copy_context()  # where requests are counted
+    thread = threading.Thread(target=context.run, args=(elsewhere,), name="lakemirror-upload")
     thread.start()
     thread.join()
     if failures:

@@ -110,7 +110,7 @@ class Ports:
 
     @cached_property
     def mirror_store(self) -> ObjectStore:
-        store = ObstoreStore(self.mirror_catalog.file_io(), abilities=self.mirror_abilities)
+        store = ObstoreStore(self.mirror_catalog.file_io(), abilities=self.mirror_abilities, retries=False)
         return RetryingStore(self.wrap_store("mirror", store))
 
     @cached_property
@@ -157,4 +157,4 @@ class Ports:
         return source
 
     def _store(self, side: str, properties: Mapping[str, str]) -> ObjectStore:
-        return RetryingStore(self.wrap_store(side, ObstoreStore(properties)))
+        return RetryingStore(self.wrap_store(side, ObstoreStore(properties, retries=False)))

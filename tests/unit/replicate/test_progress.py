@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 from lakemirror.replicate.progress import FilesTold, LogLines
 
 Told = list[tuple[str, int, int, int, int]]
@@ -39,3 +42,53 @@ def test_lines_are_few_and_say_how_long_it_takes() -> None:
         "sales.orders: copy 40 of 40, 40.0 MB of 40.0 MB, 1.0 MB/s",
         "sales.orders: rewrite 0 of 2",
     ]
+
+
+def test_a_stage_that_stands_still_says_so_more_and_more_seldom() -> None:
+    said: list[str] = []
+    now = 0.0
+    lines = LogLines("sales.orders", said.append, lambda: now)
+    lines.look()  # before anything has begun
+    lines("copy", 0, 2, 0, 10**6)
+    now = 10.0
+    lines("copy", 1, 2, 5 * 10**5, 10**6)
+    said.clear()
+    for second in range(10, 4000):
+        now = float(second)
+        lines.look()
+    stood = [
+        "15 s",
+        "30 s",
+        "60 s",
+        "2 min",
+        "4 min",
+        "8 min",
+        "16 min",
+        "26 min",
+        "36 min",
+        "46 min",
+        "56 min",
+        "66 min",
+    ]
+    assert [line.rpartition("; nothing has moved for ")[2] for line in said] == stood
+    assert said[0] == "sales.orders: copy 1 of 2, 500.0 KB of 1.0 MB, 20.0 KB/s, 25 s left; nothing has moved for 15 s"
+    lines("copy", 2, 2, 10**6, 10**6)
+    said.clear()
+    now = 10000.0
+    lines.look()
+    assert said == []
+
+
+def test_a_thread_looks_as_long_as_the_work_lasts() -> None:
+    said: list[str] = []
+    stood = threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "nothing has moved" in line:
+            stood.set()
+
+    with LogLines("sales.orders", say, time.monotonic, every_s=0.02) as lines:
+        lines("copy", 0, 2, 0, 10)
+        assert stood.wait(10)
+    assert "lakemirror-progress" not in {thread.name for thread in threading.enumerate()}

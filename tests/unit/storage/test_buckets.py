@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import gc
+import hashlib
+import pickle
 from collections.abc import Iterator
 
 import pytest
 
 from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.checksum import as_base64, crc32c_of
 from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed, IfMatch, ObjectNotFound, Overwrite
+from lakemirror.storage.port import CHUNK_BYTES, CREATE, ConditionFailed, IfMatch, ObjectNotFound, Overwrite
 from tests.contract.s3_double import GENERATION, S3Double, s3_double
+from tests.faults.proxy import FaultProxy
+from tests.faults.rules import Rule, Stall
 
 URI = "s3://bucket/x"
 
@@ -143,6 +150,16 @@ def test_a_large_stream_that_breaks_off_is_aborted(double: S3Double, store: Obst
     assert double.objects == {}
 
 
+def test_bodies_carry_a_sum_and_copies_do_not(double: S3Double, store: ObstoreStore) -> None:
+    for condition in (CREATE, Overwrite()):
+        store.put(URI, b"body", condition)
+    want = base64.b64encode(hashlib.sha256(b"body").digest()).decode()
+    assert [request.headers["x-amz-checksum-sha256"] for request in double.requests] == [want, want]
+    double.requests.clear()
+    store.copy(URI, "s3://bucket/y")
+    assert not any("x-amz-checksum-algorithm" in request.headers for request in double.requests)
+
+
 def test_listings_are_paged(double: S3Double, store: ObstoreStore) -> None:
     for number in range(8):
         store.put(f"s3://bucket/t/{number}", b"")
@@ -184,6 +201,8 @@ class TestGcs:
         assert store.put(uri, b"1").e_tag == GENERATION
         assert store.put(uri, b"2", IfMatch(GENERATION)).e_tag == GENERATION
         assert [request.headers["x-goog-if-generation-match"] for request in double.requests] == ["0", GENERATION]
+        sums = [f"crc32c={as_base64(crc32c_of(body))}" for body in (b"1", b"2")]
+        assert [request.headers["x-goog-hash"] for request in double.requests] == sums
         assert store.head(uri).e_tag == store.get(uri).info.e_tag == GENERATION
         assert [(info.uri, info.e_tag) for info in store.list("gs://bucket/a b%")] == [(uri, None)]
 
@@ -191,6 +210,21 @@ class TestGcs:
         double.forced["x"] = 412
         with pytest.raises(ConditionFailed):
             store.put("gs://bucket/x", b"1", IfMatch("1"))
+
+    def test_a_store_that_was_pickled_writes_over_connections_of_its_own(self, store: ObstoreStore) -> None:
+        store.put("gs://bucket/x", b"1")
+        again = pickle.loads(pickle.dumps(store))
+        del store
+        gc.collect()
+        assert again.put("gs://bucket/x", b"2", Overwrite()).e_tag == GENERATION
+
+    def test_a_write_whose_answer_does_not_end_is_transient(self, double: S3Double) -> None:
+        patience = {"gcs.answer-timeout": "0.2", "gcs.request-timeout": "5"}
+        with FaultProxy(double.endpoint) as proxy:
+            proxy.rules.append(Rule(Stall(3)))
+            store = ObstoreStore({"gcs.service.host": proxy.url, **patience})
+            with pytest.raises(TransientError, match=r"the answer was not whole after 0\.2 s"):
+                store.put("gs://bucket/x", b"1")
 
     def test_deleting_does_not_stop_at_what_is_gone(self, double: S3Double, store: ObstoreStore) -> None:
         double.forced["gone"] = 404

@@ -52,7 +52,7 @@ class RetryingStore(ForwardingStore):
         self,
         inner: ObjectStore,
         *,
-        attempts: int = 5,
+        attempts: int = 7,
         base_delay_s: float = 0.2,
         max_delay_s: float = 20.0,
         patience_s: float = 120.0,

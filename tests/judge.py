@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -207,7 +208,7 @@ class Judge:
             said.setdefault((name, what), []).append(row)
         found = []
         for mirror, metadata in theirs.items():
-            home = plain(metadata["location"])
+            home = _home(metadata)
             places = {plain(place): f"{home}/{folder}" for place, folder in (roots or {}).items()}
             places[plain(ours["location"])] = home
             on_rest = mirror.sql.partition(".")[0] in self._rest
@@ -254,6 +255,15 @@ _JSON_OF_ALL = "to_json(struct(*), map('ignoreNullFields', 'false'))"
 
 def _has_snapshot(metadata: Json) -> bool:
     return metadata.get("current-snapshot-id") not in (None, -1)
+
+
+def _home(metadata: Json) -> str:
+    """Where the files of a mirror table lie: its location, or a folder of its own for a table that was recreated."""
+    location = plain(metadata["location"])
+    for snapshot in metadata["snapshots"]:
+        found = re.match(f"{re.escape(location)}/_maps/[0-9a-f]+(?=/)", plain(snapshot["manifest-list"]))
+        return location if found is None else found.group()
+    return location
 
 
 def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:

@@ -131,7 +131,11 @@ class SyntheticHistory(TableChanges):
 
     @action()
     def recreate(self, a: int, b: int, c: int) -> None:
-        """Dropped, and made anew under its name: another uuid, in the same place or another."""
+        """Dropped, and made anew under its name: another uuid, in the same place or another, with names of files that
+        were used before.
+
+        Not before the first version: what a killed first run left lies where the first table's files go.
+        """
         self.source.point_catalog(None)
         if c % 2 and self.lake.ready():
             before = self.pointer("mirror.db")
@@ -139,7 +143,7 @@ class SyntheticHistory(TableChanges):
             assert self.pointer("mirror.db") == before
         self.tables += 1
         place = self.warehouse / "shop" / f"again{self.tables}" if a % 2 else self.source.location
-        self.source.start(place, 1 + b % 3)
+        self.source.start(place, 1 + b % 3, same_names=bool(b // 3 % 2 and self.lake.ready()))
         self.source.publish()
 
     # -------------------------------------------------------------------------------------------------- small words

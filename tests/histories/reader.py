@@ -1,6 +1,7 @@
 """What a table says, read by the book from its metadata.json down to its rows, by code that is not lakemirror's.
 
-Files are read once: of a mirror `Comparison` makes sure that they never change.
+Files are read once for each time that they were written: a recreated table may write to an old name. Of a mirror
+`Comparison` makes sure that they never change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Seen:
 
 @dataclass
 class Reader:
-    _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _cache: dict[tuple[str, str, int], Any] = field(default_factory=dict)
 
     def metadata(self, uri: str) -> Json:
         data = path_of(uri).read_bytes()
@@ -49,9 +50,10 @@ class Reader:
         return self._once("positions", file["file_path"], lambda data: positions_in(data, file["file_format"]))
 
     def _once(self, what: str, uri: str, read: Callable[[bytes], T]) -> T:
-        key = (what, str(path_of(uri)))
+        path = path_of(uri)
+        key = (what, str(path), path.stat().st_mtime_ns)
         if key not in self._cache:
-            self._cache[key] = read(path_of(uri).read_bytes())
+            self._cache[key] = read(path.read_bytes())
         found: T = self._cache[key]
         return found
 

@@ -40,12 +40,16 @@ class Source:
     """One table and its row in the catalog; nothing of it is seen by a reader before `publish`."""
 
     def __init__(self, database: Path, location: Path, version: int) -> None:
-        self._database, self._count = database, 0
+        self._database, self._count, self._data_names = database, 0, 0
         self.files_on_disk: set[Path] = set()
         self.start(location, version)
 
-    def start(self, location: Path, version: int) -> None:
-        """Another table, with another uuid, under the same name; files of the one before stay where they are."""
+    def start(self, location: Path, version: int, *, same_names: bool = False) -> None:
+        """Another table, with another uuid, under the same name; files of the one before stay where they are.
+
+        With `same_names` its data and delete files have the names that those of the first table had, as Hive's have.
+        """
+        self._data_names = 0 if same_names else self._data_names
         self.uuid = str(uuid.UUID(int=self._next()))
         self.location, self.version = location, version
         self.snapshots: dict[int, Snapshot] = {}
@@ -80,12 +84,19 @@ class Source:
     # --------------------------------------------------------------------------------------------------------- files
 
     def write(self, folder: str, name: str, data: bytes, *, spelled: bool = True) -> str:
-        path = f"{self.location}/{folder}/{self._next():05d}-{name}"
+        path = f"{self.location}/{folder}/{self._number(folder):05d}-{name}"
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         self.files_on_disk.add(target)
         return SPELLINGS[self.spelling if spelled else 0](path)
+
+    def _number(self, folder: str) -> int:
+        """Names of metadata are never used again, by no writer."""
+        if folder != "data":
+            return self._next()
+        self._data_names += 1
+        return self._data_names
 
     def _next(self) -> int:
         self._count += 1

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lakemirror.errors import PermanentError
 from lakemirror.formats.iceberg import metadata_json
+from lakemirror.replicate import detect as detecting
 from tests.duckdb_judge import DuckDbJudge
 from tests.histories.machine import replay, run
 from tests.histories.mirroring import SyntheticHistory
@@ -64,3 +66,22 @@ def test_a_mirror_that_forgets_tags_is_found_in_a_few_steps(
     assert "name_a_snapshot" in {name for name, *_ in short.steps}
     monkeypatch.undo()
     replay(lambda history: history.end(duckdb), short)
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_recreated_table_with_the_old_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_mixed: bool
+) -> None:
+    """What `recreate` does: a mirror that puts both tables into one folder is found."""
+    history = SyntheticHistory(tmp_path, 2, 0, {})
+    history.append(1, 2, 3)
+    history.sync(0, 0, 0)
+    history.recreate(0, 4, 0)
+    history.append(1, 3, 3)
+    if not is_mixed:
+        history.sync(0, 0, 0)
+        return
+    known = detecting._known
+    monkeypatch.setattr(detecting, "_known", lambda *args, is_first: known(*args, is_first=True))
+    with pytest.raises(PermanentError, match="another object"):
+        history.sync(0, 0, 0)

@@ -344,6 +344,11 @@ class Watch:
         """Its only table is ours."""
         [entry] = document["tables"].values()
         before, self.group = self.group, document
+        is_told = before is None or document["moves_back"] != before["moves_back"]
+        if entry is None:  # the mirror was dropped
+            if before is not None and before["watermark"] is not None and not is_told:
+                self.violate("11: the watermark was taken away, and the document does not say so")
+            return
         if entry["version"] not in self.shown:
             self.violate(f"11: the group tells of v{entry['version']}, which was never shown")
             return
@@ -353,9 +358,9 @@ class Watch:
         if later and (through - self.committed_at[later[0]]).total_seconds() > self.clock_error_s:
             what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at"
             self.violate(f"{what} {self.committed_at[later[0]]}")
-        is_told = before is None or document["moves_back"] != before["moves_back"]
-        if before is not None and not is_told and through < datetime.fromisoformat(before["watermark"]):
-            self.violate(f"11: the watermark went back from {before['watermark']} to {through}, and does not say so")
+        was = None if before is None else before["watermark"]
+        if was is not None and not is_told and through < datetime.fromisoformat(was):
+            self.violate(f"11: the watermark went back from {was} to {through}, and does not say so")
 
     def _is_other(self, state: int, later: int) -> bool:
         """Whether a reader could tell these states of the source apart."""

@@ -66,7 +66,7 @@ class Scene:
         self._add("replicator 2", (self._replicate, self._replicate_by_tasks)[self.choices.of(2)])
         self._add("follower 1", self._follow)
         self._add("follower 2", self._follow)
-        if self.choices.of(3) == 2:
+        if self.choices.of(2 if world.weather.is_sleepy else 3) == 1:
             self._add("reconciler", self._reconcile)
         if self.choices.of(6) == 5:
             self._add("dropper", self._drop)

@@ -154,6 +154,8 @@ class Broken:
 
     made: Variant
     breaks: frozenset[str]
+    is_rare: bool = False
+    """It takes more schedules than a test runs; `--variant` looks for it."""
 
 
 def _of(made: Variant, *breaks: int) -> Broken:
@@ -172,7 +174,8 @@ BROKEN: dict[str, Broken] = {
     "a commit without an answer taken for done": _of(silence_is_success, 8),
     "a version counts though its parent was demoted": _of(built_on_demoted, 1, 10),
     "a ready marker beside a demoted one always counts": _of(late_is_back, 1, 8),
-    "a marker that came late is built on": _of(late_built_on, 1, 5, 8),
+    "a marker that came late is built on": Broken(late_built_on, frozenset(("1", "5", "8")), is_rare=True),
     "gaps of the chain are left without a record": _of(gaps_left, 5),
     "demoting without a second look": _of(demoted_at_once, 8),
 }
+CAUGHT = tuple(name for name, one in BROKEN.items() if not one.is_rare)

@@ -20,6 +20,7 @@ In some schedules this befalls ready markers above all: whoever is about to put 
 from __future__ import annotations
 
 import asyncio.events
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -154,14 +155,17 @@ class World:
         if actor.is_dead or self.violation is not None:
             raise Killed
         loop = asyncio.events._get_running_loop()
-        if loop is not None:
+        if loop is not None:  # another actor's loop must neither meet this one nor close its generators
             asyncio.events._set_running_loop(None)
+            hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(None, None)
         actor.pending = request
         if request[0] == "sleep":
             actor.wakes_at = self.time + request[1]
         fault = self.hub.switch()
         if loop is not None:
             asyncio.events._set_running_loop(loop)
+            sys.set_asyncgen_hooks(*hooks)
         if actor.is_dead:
             raise Killed
         return self._answer(actor, request, effect, fault)
@@ -313,7 +317,7 @@ class World:
         return fault
 
     def _drowsed(self, verb: str) -> str | None:
-        if not self.choices.happens(0.4 if verb == "put" else 0.05):
+        if not self.choices.happens(0.4 if verb == "put" else 0.15):
             return None
         self.faults += 1
         return SLEEPY[self.choices.of(len(SLEEPY))] if verb == "put" else "pause"

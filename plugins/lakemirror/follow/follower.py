@@ -86,7 +86,7 @@ def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, tab
             details = (f"place (want it below {layout.root}, got {shown.metadata_uri})",)
             return Head(shown, None, None, None, ("place",), details=details)
         metadata = _read_head(store, shown.metadata_uri, table)
-    claimed = str((metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, ""))
+    claimed = _claimed(metadata)
     changed: dict[str, str] = {"version": f"version (it claims {claimed or 'none'})"}
     if _VERSION.fullmatch(claimed) is not None:
         changed = _changed(store, layout, int(claimed), shown, metadata)
@@ -159,6 +159,7 @@ def follow(
     head = head_of(catalog, store, layout, table)
     if head is not None and head.version is None:
         _judge_foreign(table, head, marker, adopt=adopt, overwrite_foreign=overwrite_foreign)
+        _refuse_older(store, layout, head, waiting.ordinals)
     is_demoted = head is not None and head.version is not None and waiting.ordinals.lacks(head.version)
     if marker is None or waiting.found is None:
         return Outcome(None, head, committed=False, is_demoted=is_demoted)
@@ -195,6 +196,27 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
         f"; other {', '.join(head.details)}",
         "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it",
     )
+
+
+def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, ordinals: bridge.Ordinals) -> None:
+    """LostRaceError if a foreign head was made from a version of ours that came after this run has listed them.
+
+    Whoever is told to go over it would bring readers back to an older one. A version that never was does not count.
+    """
+    claimed = _claimed(head.metadata or {})
+    if _VERSION.fullmatch(claimed) is None or int(claimed) <= ordinals.last_used:
+        return
+    try:
+        bridge.read_published(store, layout, int(claimed))
+    except ObjectNotFound:
+        return
+    told = f"the mirror's head was made from v{claimed}, and this run has listed none after v{ordinals.last_used}"
+    raise LostRaceError("follow", head.metadata_uri, told, "run again")
+
+
+def _claimed(metadata: dict[str, Any]) -> str:
+    """The version of ours that it says it is."""
+    return str((metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY, ""))
 
 
 def _read_back(

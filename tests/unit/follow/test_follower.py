@@ -454,6 +454,25 @@ def test_foreign_commit_is_taken_over_or_replaced_on_demand(lake: Lake, way: str
     assert lake.mirror_rows() == lake.source_rows()
 
 
+@pytest.mark.parametrize("way", ["adopt", "overwrite_foreign"])
+def test_a_way_out_does_not_lead_back_to_an_older_version(lake: Lake, way: str) -> None:
+    """It slept since it listed the markers: another follower showed v2, and somebody wrote on top of that."""
+
+    class Slept(ForwardingStore):
+        def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
+            found = [*super().list(prefix_uri)]
+            commit_again(lake)
+            lake.follow()
+            with lake.mirror_catalog() as theirs:
+                theirs.load_table(str(ORDERS)).append(rows(1, 99))
+            return iter(found)
+
+    with pytest.raises(LostRaceError, match="was made from v2, and this run has listed none after v1"):
+        follow(ORDERS, layout(lake), catalog(lake), Slept(STORE), **{way: True})
+    assert follow(ORDERS, layout(lake), catalog(lake), STORE, **{way: True}).committed
+    assert lake.mirror_rows() == lake.source_rows()
+
+
 def test_a_table_of_another_uuid_is_never_adopted_but_may_be_replaced(lake: Lake) -> None:
     with lake.mirror_catalog() as theirs:
         theirs.create_namespace("shop")

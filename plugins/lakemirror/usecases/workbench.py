@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +28,16 @@ Clock = Callable[[], datetime]
 LEAST_SHARE_BYTES_PER_S = 4_000_000  # of a limited line for one process; more processes than that would only wait
 
 
+@dataclass(frozen=True, slots=True)
+class EpochSeconds:
+    """The clock of a run as seconds of the epoch; it pickles if the clock does, so that tasks have the same one."""
+
+    now: Clock
+
+    def __call__(self) -> float:
+        return self.now().timestamp()
+
+
 @dataclass
 class Workbench:
     """The ports and limits of one table's run; `counts` holds what this process asked of the stores.
@@ -40,8 +49,6 @@ class Workbench:
     ports: Ports
     knobs: Knobs
     now: Clock
-    epoch: Callable[[], float] = time.time
-    """Seconds of the epoch: the clock of the deadline, also where the tasks work."""
 
     def __post_init__(self) -> None:
         self.layout = self.ports.layout(self.table)
@@ -62,7 +69,7 @@ class Workbench:
         seconds = self.knobs.copy_deadline_seconds
         if self._copy_until is not None or seconds is None:
             return
-        now = self.epoch()
+        now = EpochSeconds(self.now)()
         if run is None:
             self._copy_until = now + seconds
         else:
@@ -153,7 +160,7 @@ class Workbench:
             Rates(self._rate, knobs.requests_limit_per_s),
             processes,
             is_one_store=self.ports.is_one_store,
-            now=self.epoch,
+            now=EpochSeconds(self.now),
         )
 
     @property

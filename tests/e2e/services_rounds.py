@@ -25,7 +25,10 @@ CHANGES: tuple[tuple[str, ...], ...] = (
         " WHEN NOT MATCHED THEN INSERT *",
     ),
     (f"INSERT INTO {{t}} {numbers(70, 80)}", "DELETE FROM {t} WHERE id IN (5, 71)"),
-    ("INSERT OVERWRITE {t} SELECT id, concat(name, '?'), dt FROM {t} WHERE dt = DATE'2026-01-01'",),
+    (
+        f"INSERT INTO {{t}} {numbers(80, 90)}",
+        "INSERT OVERWRITE {t} SELECT id, concat(name, '?'), dt FROM {t} WHERE dt = DATE'2026-01-01'",
+    ),
     ("UPDATE {t} SET name = 'again' WHERE id % 10 = 4", "ALTER TABLE {t} CREATE TAG seven"),
     (
         f"MERGE INTO {{t}} AS old USING {_NEW} WHEN MATCHED AND old.id % 2 = 0 THEN DELETE"
@@ -71,6 +74,15 @@ class Rounds:
             table = self.ours(name)
             for statement in (appended,) if name == APPENDS else CHANGES[number - 1]:
                 self.judge.spark.sql(statement.format(t=table.sql, catalog=table.catalog_name, name=name))
+
+    def compact(self, name: str) -> None:
+        """All files of the table are other ones afterwards, and those of before are gone."""
+        catalog = self.ours(name).catalog_name
+        for call in (
+            f"rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+            f"expire_snapshots(table => '{name}', older_than => TIMESTAMP'2100-01-01 00:00:00', retain_last => 1)",
+        ):
+            self.judge.spark.sql(f"CALL {catalog}.system.{call}")
 
     def check(self, *deep: str) -> None:
         """Both judges on every table; of those named, on every snapshot that a mirror retains and all metadata."""

@@ -2,15 +2,18 @@
 
 Spark SQL writes three tables in ten rounds; in each the mirror DAGs are triggered by the API, events wake the follow
 DAGs, and both judges compare all tables on the mirror's catalog. A small change is mirrored inside the task; for one
-round the configuration sends one table through Spark.
+round the configuration sends one table through Spark. In that round, on the way to S3, the source is compacted and
+expired while Spark copies: the run plans anew, and its log tells that it stood still.
 
 On GCS the catalog keeps the mirrors under `gs://`; Spark reads them by Iceberg's GCSFileIO, DuckDB by the XML API.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ from dev.services.seaweed import S3Store
 from lakemirror.model.table import TableRef
 from tests.e2e.processes import small_jvm, until
 from tests.e2e.services_rounds import CHANGES, DELETION_VECTORS, TABLES, Rounds
+from tests.faults.proxy import FaultProxy
+from tests.faults.rules import Hold, Rule
 from tests.judge import ROOT, Judge
 from tests.judged_stores import GcsStore
 
@@ -35,6 +40,10 @@ SPARK_TASKS = ("plan_diff", "copy_objects", "rewrite_metadata", "publish_version
 IN_TASK = {"detect_change": "success", **dict.fromkeys(SPARK_TASKS, "skipped")}
 BY_SPARK = dict.fromkeys(("detect_change", *SPARK_TASKS), "success")
 START_S, ROUND_S, STOP_S = 60, 240, 3
+# files, bytes, rate and time left, of a copy that waits
+STOOD_STILL = re.compile(
+    r"copy [1-9]\d* of \d+, [\d.]+ \w+ of [\d.]+ \w+, [\d.]+ \w+/s, .* left; nothing has moved for "
+)
 # The DAGs do not change: parsing them again and again would only take time from the rounds.
 SELDOM = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600", "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600"}
 
@@ -68,9 +77,11 @@ class Stage:
     config: Path
     cloud: Cloud
 
-    def write_config(self, **of_one_table: int) -> None:
+    def write_config(self, source_endpoint: str | None = None, **of_one_table: int) -> None:
         """The profile's own configuration, but for the tables and what starts a run; with knobs of one table."""
         document = yaml.safe_load((ROOT / "include" / "config" / "services.yaml").read_text(encoding="utf-8"))
+        if source_endpoint is not None:
+            document["source"]["catalog"]["s3.endpoint"] = source_endpoint
         self.cloud.configure(document["mirror"])
         document["spark"] = {"conn_id": "spark_default", "conf": small_jvm()}
         document["defaults"] = {"schedule": None, "follow_schedule": None, "retry_delay_seconds": 1}
@@ -83,11 +94,42 @@ class Stage:
         self._until(lambda: wanted <= {*self.api.dag_ids()}, "the DAGs appear", START_S)
         self.api.unpause_all()
 
-    def mirror(self, number: int) -> dict[str, str]:
+    def mirror(self, number: int, meanwhile: Callable[[dict[str, str]], None] | None = None) -> dict[str, str]:
         """Trigger all mirror DAGs at once; the ids of their runs when all are done, and the follow DAGs, too."""
         started = {name: self.api.trigger(_dag(name, "mirror")) for name in TABLES}
+        if meanwhile is not None:
+            meanwhile(started)
         self._until(lambda: self._is_done(number), f"round {number} is mirrored and followed", ROUND_S)
         return started
+
+    def mirror_while_files_vanish(self, number: int) -> dict[str, str]:
+        """As `mirror`, by Spark; the reads of all files but one wait until the source has lost them."""
+        table = self.rounds.ours(DELETION_VECTORS)
+        with FaultProxy(self.cloud.services.source_store.endpoint) as source:
+            late = Rule(hold := Hold(), "GET", r"/returns/data/.*\.parquet", skip=1, times=None)
+            source.rules.append(late)
+            self.write_config(source.url, small_change_files=0)
+
+            def compact(run_ids: dict[str, str]) -> None:
+                log = partial(self.log, DELETION_VECTORS, run_ids[DELETION_VECTORS], "copy_objects")
+                try:
+                    self._until(late.seen.is_set, "a file is read", ROUND_S)
+                    self._until(lambda: STOOD_STILL.search(log()) is not None, "the log says that it waits", ROUND_S)
+                    self.rounds.compact(DELETION_VECTORS)
+                finally:
+                    hold.released.set()
+
+            run_ids = self.mirror(number, compact)
+        dag_id = _dag(DELETION_VECTORS, "mirror")
+        returned = partial(self.api.returned, dag_id, run_ids[DELETION_VECTORS])
+        assert returned("detect_change")["plan_uri"] != returned("copy_objects")["plan_uri"], table.sql
+        return run_ids
+
+    def log(self, name: str, run_id: str, task_id: str) -> str:
+        """What a task has said so far."""
+        tasks = self.api.task_instances(_dag(name, "mirror"), run_id)
+        found = [task for task in tasks if task["task_id"] == task_id]
+        return "\n".join(readable_tail(task_log(self.airflow.task_logs, task), lines=1000) for task in found)
 
     def states(self, name: str, run_id: str) -> dict[str, str]:
         tasks = self.api.task_instances(_dag(name, "mirror"), run_id)
@@ -153,8 +195,10 @@ def test_ten_rounds(stage: Stage) -> None:
     for number in range(1, ROUNDS + 1):
         stage.rounds.write(number)
         is_by_spark = number == SPARK_ROUND
-        stage.write_config(**({"small_change_files": 0} if is_by_spark else {}))
-        run_ids = stage.mirror(number)
+        of_one_table = {"small_change_files": 0} if is_by_spark else {}
+        stage.write_config(None, **of_one_table)
+        vanish = is_by_spark and stage.cloud.name == "rest_mirror"
+        run_ids = stage.mirror_while_files_vanish(number) if vanish else stage.mirror(number)
         want = {name: BY_SPARK if is_by_spark and name == DELETION_VECTORS else IN_TASK for name in TABLES}
         assert {name: stage.states(name, run_id) for name, run_id in run_ids.items()} == want, f"round {number}"
         stage.rounds.check(*([DELETION_VECTORS] if number == ROUNDS else []))

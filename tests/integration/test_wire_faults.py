@@ -144,7 +144,7 @@ METADATA = {  # what a run reads of each store besides data
     "source store": (r"\.metadata\.json", r"/snap-[^/]*\.avro", r"-m\d+\.avro"),
     "mirror store": (r"/_ledger/index/", r"/_ready/v[^/]*\.json"),
 }
-SPOILED = {
+SPOILED: dict[str, rules.Fault] = {
     "cut": rules.CutAnswer(100),
     "shorter": rules.ShortenAnswer(100),
     "a flipped bit": rules.FlipAnswer(100),
@@ -168,7 +168,7 @@ def test_no_such_host(lake: FaultyLake, server: str, place: str) -> None:
     lake.append()
     with deaf_url() as deaf:
         url = "http://nowhere.invalid:9" if place == "no such host" else deaf
-        config = lake.write("lost.yaml", patience_s=1, **{server.replace(" ", "_"): url})
+        config = lake.write("lost.yaml", patience_s=1, knobs=None, **{server.replace(" ", "_"): url})
         start = time.monotonic()
         assert lake.run(config).startswith("transient")
         assert time.monotonic() - start < BOUND_S

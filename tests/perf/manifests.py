@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from isal import isal_zlib
 
@@ -51,7 +52,7 @@ def entries(count: int, home: str = HOME) -> Iterator[bytes]:
 def vectors(count: int, home: str = HOME) -> Iterator[bytes]:
     """Encoded entries of deletion vectors, a thousand in each Puffin file, as v3 has them."""
     data_file, puffin = f"{home}/data/{_NUMBER:08d}.parquet", f"{home}/data/{_NUMBER:08d}.puffin"
-    where = {"referenced_data_file": data_file, "content_offset": 4, "content_size_in_bytes": 44}
+    where: dict[str, Any] = {"referenced_data_file": data_file, "content_offset": 4, "content_size_in_bytes": 44}
     one = entry(puffin, content=POSITION_DELETES, file_format="PUFFIN", size=1 << 16, **where)
     encoded = encode(manifest_schema(version=3), one)
     before, between, after = encoded.split(f"{_NUMBER:08d}".encode())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.open import open_mirror
 from lakemirror.config.sections import CatalogConfig
 from tests.glue_double import glue_double
@@ -33,12 +34,16 @@ def properties(tmp_path: Path) -> Iterator[dict[str, dict[str, str]]]:
         }
 
 
+def abilities(kind: str, properties: dict[str, str]) -> CatalogAbilities:
+    return open_mirror(CatalogConfig.model_validate({"name": "cloud", "type": kind, **properties})).abilities()
+
+
 @pytest.mark.parametrize(("kind", "want"), MAX_METADATA_BYTES.items())
 def test_how_large_metadata_may_be(properties: dict[str, dict[str, str]], kind: str, want: int | None) -> None:
-    can = open_mirror(CatalogConfig(name="cloud", type=kind, **properties[kind])).abilities()
+    can = abilities(kind, properties[kind])
     assert (can.type, can.max_metadata_bytes) == (kind, want)
 
 
 def test_a_rest_catalog_is_told_its_limit(properties: dict[str, dict[str, str]]) -> None:
     given = {**properties["rest"], "rest.max-metadata-bytes": "5000"}
-    assert open_mirror(CatalogConfig(name="cloud", type="rest", **given)).abilities().max_metadata_bytes == 5000
+    assert abilities("rest", given).max_metadata_bytes == 5000

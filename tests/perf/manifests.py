@@ -9,17 +9,19 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from isal import isal_zlib
 
 from lakemirror.formats.iceberg import avro
 from lakemirror.formats.iceberg.avro_values import write_bytes, write_long
 from lakemirror.model.paths import PrefixMap
-from tests.avro_bytes import MAGIC, SYNC
-from tests.iceberg_files import manifest_schema
+from tests.avro_bytes import MAGIC, SYNC, encode
+from tests.iceberg_files import POSITION_DELETES, entry, manifest_schema
 
 COLUMNS = 20
 JAVA_BLOCK_BYTES = 64_000  # Avro's default, which Iceberg's writer leaves as it is
+_NUMBER = 12_345_678  # stands for others in an entry that is a pattern
 _POOL = 2_000  # more than fit into the window of deflate, so that repetition is no help
 HOME = "s3://lake/warehouse/db/table"
 PATHS = PrefixMap.of({HOME: "gs://mirror/lake/db/table"})
@@ -47,12 +49,25 @@ def entries(count: int, home: str = HOME) -> Iterator[bytes]:
         yield b"".join((head, write_bytes(path.encode()), parquet, sizes, counts, limits, tail))
 
 
-def blocks(count: int, home: str = HOME, block_bytes: int = JAVA_BLOCK_BYTES) -> Iterator[avro.Block]:
+def vectors(count: int, home: str = HOME) -> Iterator[bytes]:
+    """Encoded entries of deletion vectors, a thousand in each Puffin file, as v3 has them."""
+    data_file, puffin = f"{home}/data/{_NUMBER:08d}.parquet", f"{home}/data/{_NUMBER:08d}.puffin"
+    where: dict[str, Any] = {"referenced_data_file": data_file, "content_offset": 4, "content_size_in_bytes": 44}
+    one = entry(puffin, content=POSITION_DELETES, file_format="PUFFIN", size=1 << 16, **where)
+    encoded = encode(manifest_schema(version=3), one)
+    before, between, after = encoded.split(f"{_NUMBER:08d}".encode())
+    for number in range(count):
+        yield b"%b%08d%b%08d%b" % (before, number // 1000, between, number, after)
+
+
+def blocks(
+    count: int, home: str = HOME, block_bytes: int = JAVA_BLOCK_BYTES, *, are_vectors: bool = False
+) -> Iterator[avro.Block]:
     held: list[bytes] = []
     size = 0
-    for entry in entries(count, home):
-        held.append(entry)
-        size += len(entry)
+    for encoded in (vectors if are_vectors else entries)(count, home):
+        held.append(encoded)
+        size += len(encoded)
         if size >= block_bytes:
             yield avro.Block(len(held), b"".join(held))
             held, size = [], 0
@@ -60,16 +75,19 @@ def blocks(count: int, home: str = HOME, block_bytes: int = JAVA_BLOCK_BYTES) ->
         yield avro.Block(len(held), b"".join(held))
 
 
-def pieces(count: int, home: str = HOME, block_bytes: int = JAVA_BLOCK_BYTES) -> Iterator[bytes]:
+def pieces(
+    count: int, home: str = HOME, block_bytes: int = JAVA_BLOCK_BYTES, *, are_vectors: bool = False
+) -> Iterator[bytes]:
     """The manifest, block by block."""
-    meta = {"avro.schema": json.dumps(manifest_schema()), "avro.codec": "deflate", "content": "data"}
+    schema, content = manifest_schema(version=3 if are_vectors else 2), "deletes" if are_vectors else "data"
+    meta = {"avro.schema": json.dumps(schema), "avro.codec": "deflate", "content": content}
     items = b"".join(write_bytes(key.encode()) + write_bytes(value.encode()) for key, value in meta.items())
     yield MAGIC + write_long(len(meta)) + items + write_long(0) + SYNC
-    for block in blocks(count, home, block_bytes):
+    for block in blocks(count, home, block_bytes, are_vectors=are_vectors):
         body: bytes = isal_zlib.compress(block.data, 2, -15)
         yield write_long(block.count) + write_bytes(body) + SYNC
 
 
-def write(path: Path, count: int, home: str = HOME) -> int:
+def write(path: Path, count: int, home: str = HOME, *, are_vectors: bool = False) -> int:
     with path.open("wb") as out:
-        return sum(out.write(piece) for piece in pieces(count, home))
+        return sum(out.write(piece) for piece in pieces(count, home, are_vectors=are_vectors))

@@ -7,9 +7,11 @@ bounded count and bytes. Nothing is planned by snapshot id, so an entry whose sn
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from operator import neg
 
 import pyarrow as pa
@@ -248,6 +250,47 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Record
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
+def _refuse_other_sizes(joined: pa.Table, is_copied: pa.ChunkedArray) -> None:
+    """What is copied as it is has the same size on both sides; deletes that were rewritten need not."""
+    differs = pc.not_equal(joined["size"], joined["known_size"])  # null where nothing is known
+    found = joined.filter(pc.and_(is_copied, differs))
+    if found.num_rows:
+        first = found.sort_by("target").slice(0, 1).to_pylist()[0]
+        raise other_size(first["source"], first["known_size"], first["size"])
+
+
+def _where(table: pa.Table, wanted: pa.ChunkedArray) -> pa.Table:
+    """Those rows; the table itself, not a copy of it, if they are all."""
+    return table if pc.all(wanted, min_count=0).as_py() else table.filter(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table by position, from its batches as they are: `Table.take` copies all of them first, each time."""
+
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...]
+    starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Rows:
+        batches = tuple(table.to_batches())
+        return cls(table.schema, batches, tuple(accumulate((batch.num_rows for batch in batches), initial=0)))
+
+    def take(self, positions: Sequence[int]) -> pa.Table:
+        """In the order asked for."""
+        parts: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
+        for place, position in enumerate(positions):
+            number = bisect_right(self.starts, position) - 1
+            parts.setdefault(number, []).append(position - self.starts[number])
+            places.setdefault(number, []).append(place)
+        found = [self.batches[number].take(pa.array(inside)) for number, inside in parts.items()]
+        gathered = pa.Table.from_batches(found, self.schema)
+        back = sorted(range(len(positions)), key=[place for part in places.values() for place in part].__getitem__)
+        return gathered.take(pa.array(back, pa.int64()))
+
+
 @dataclass(frozen=True, slots=True)
 class PackSegments:
     """Joined entries → segments on the store: what to copy, what to rewrite, and the facts that are known already."""
@@ -259,34 +302,29 @@ class PackSegments:
         if not parts:
             return
         joined = pa.Table.from_batches(parts)
+        del parts
         missing = pc.is_null(joined["known_size"])
         is_delete = pc.equal(joined["kind"], "position_delete")
-        self._refuse_other_sizes(joined.filter(pc.invert(is_delete)))
-        yield from self.write("copy", joined.filter(pc.and_(missing, pc.invert(is_delete))).select(ITEM.names))
-        yield from self.write("delete", joined.filter(pc.and_(missing, is_delete)).select(ITEM.names))
+        _refuse_other_sizes(joined, pc.invert(is_delete))
+        items = joined.select(ITEM.names)
+        yield from self.write("copy", _where(items, pc.and_(missing, pc.invert(is_delete))))
+        yield from self.write("delete", _where(items, pc.and_(missing, is_delete)))
         known = joined.filter(pc.and_(pc.invert(missing), is_delete))
         facts = known.select(["target", "known_size", "known_lower", "known_upper"])
         facts = facts.append_column("vectors", pa.nulls(known.num_rows, FACT.field("vectors").type))
         yield from self.write("fact", facts.rename_columns(FACT.names))
 
-    @staticmethod
-    def _refuse_other_sizes(copied: pa.Table) -> None:
-        """What is copied as it is has the same size on both sides; deletes that were rewritten need not."""
-        differ = copied.filter(pc.not_equal(copied["size"], copied["known_size"]))  # null where nothing is known
-        if differ.num_rows:
-            first = differ.sort_by("target").slice(0, 1).to_pylist()[0]
-            raise other_size(first["source"], first["known_size"], first["size"])
-
     def write(self, role: str, items: pa.Table) -> Iterator[pa.RecordBatch]:
         """Pack items into balanced bins of bounded count and bytes; a file that several tasks shall share is alone."""
-        ordered = items.sort_by([("size", "descending"), ("target", "ascending")])
-        sizes = ordered["size"].to_pylist()
+        order = pc.sort_indices(items, sort_keys=[("size", "descending"), ("target", "ascending")])
+        rows, sizes = Rows.of(items), array("q", items["size"].take(order).to_pylist())
         split = bisect_left(sizes, -self.context.split_bytes, key=neg) if role == "copy" else 0
         for position in range(split):
-            yield self._segment("split", ordered.slice(position, 1), sizes[position])
+            yield self._segment("split", rows.take([order[position].as_py()]), sizes[position])
         for chosen in pack(sizes[split:], self.context.bin_files, self.context.bin_bytes):
             positions = [split + position for position in chosen]
-            yield self._segment(role, ordered.take(positions), sum(sizes[position] for position in positions))
+            taken = rows.take(order.take(pa.array(positions)).to_pylist())
+            yield self._segment(role, taken, sum(sizes[position] for position in positions))
 
     def _segment(self, role: str, items: pa.Table, weight: int) -> pa.RecordBatch:
         uri = segments.write(self.context.mirror, self.context.plan_uri, role, items)

@@ -8,12 +8,14 @@ as few small rows; lists of files stay in segments next to the table.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.copying.ports import CopyPorts
 from lakemirror.model.paths import PrefixMap
@@ -115,17 +117,46 @@ class LocalEngine:
         wanted = first_of_each(self.run(read, new, entry, progress))
         known = first_of_each(self.run(read, old, entry)).select(["target", "size", "lower", "upper"])
         known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
-        joined = wanted.join(known, keys="target", join_type="left outer").sort_by("target")
-        return pa.Table.from_batches(pack(iter(joined.combine_chunks().to_batches())), out)
+        batches = _joined(wanted, known).to_batches()
+        del wanted, known  # a million entries are hundreds of megabytes: what is handed on is not held here too
+        return pa.Table.from_batches(pack(_handed(batches)), out)
+
+
+def _joined(wanted: pa.Table, known: pa.Table) -> pa.Table:
+    """What is wanted beside what is known of it; where nothing is, without a join, which would copy everything."""
+    if known.num_rows:
+        return wanted.join(known, keys="target", join_type="left outer")
+    for name in known.schema.names[1:]:
+        field = known.schema.field(name)
+        wanted = wanted.append_column(field, pa.nulls(wanted.num_rows, field.type))
+    return wanted
+
+
+def _handed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One after the other, each given away."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
 
 
 def first_of_each(entries: pa.Table) -> pa.Table:
     """One row for each target: the same file may be named by several manifests."""
+    if _are_distinct(entries["target"]):
+        return entries
     names = [name for name in entries.schema.names if name != "target"]
     grouped = (
         entries.combine_chunks().group_by("target", use_threads=False).aggregate([(name, "first") for name in names])
     )
     return grouped.rename_columns(["target", *names]).select(entries.schema.names).cast(entries.schema)
+
+
+def _are_distinct(texts: pa.ChunkedArray) -> bool:
+    """Surely so; by hashes, because counting the texts themselves would hold them all once more."""
+    hashes = array("q")
+    for chunk in texts.chunks:
+        hashes.extend(map(hash, chunk.to_pylist()))
+    found = pa.Array.from_buffers(pa.int64(), len(hashes), [None, pa.py_buffer(hashes)])
+    return bool(pc.count_distinct(found).as_py() == len(texts))
 
 
 class Counted:

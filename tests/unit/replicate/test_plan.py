@@ -14,7 +14,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.replicate import manifests, segments
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import MANIFESTS, Change
-from lakemirror.replicate.plan import FACT, ITEM, PackSegments, Segment
+from lakemirror.replicate.plan import FACT, ITEM, PackSegments, Rows, Segment
 from lakemirror.replicate.stage import LocalEngine, sum_requests
 from lakemirror.storage.port import ObjectNotFound, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
@@ -310,3 +310,10 @@ def test_a_change_is_read_back_as_it_was_saved(bench: Bench) -> None:
     loaded = changes.load(bench.store, one.save(bench.store, bench.layout))
     assert loaded == one
     assert loaded.rows("added").num_rows == 1
+
+
+def test_rows_are_taken_from_several_batches_in_the_order_asked_for() -> None:
+    parts = [pa.record_batch({"n": pa.array(range(first, first + 3))}) for first in (0, 3, 6)]
+    rows = Rows.of(pa.Table.from_batches(parts))
+    for wanted in ([], [4], [8, 0, 3, 5, 1], [2, 2, 7]):
+        assert rows.take(wanted)["n"].to_pylist() == wanted

@@ -70,10 +70,33 @@ def test_diff_joins_new_entries_with_what_was_known() -> None:
 
     new, old = (pa.Table.from_pylist([{"n": n}], NUMBER) for n in (1, 2))
     LocalEngine(2).diff(read, ENTRY, new, old, pack, NUMBER)
-    assert seen == [
+    assert sorted(seen, key=str) == [
         {"target": "a", "size": 1, "known_size": None, "known_lower": None},
         {"target": "b", "size": 2, "known_size": 9, "known_lower": b"z"},
     ]
+
+
+def test_diff_with_nothing_known() -> None:
+    """The same columns as with a join, with nothing in them; a file that two manifests name comes once."""
+    sides = {1: entries(("a", 1, None), ("b", 2, b"x"), ("a", 1, None)), 2: entries()}
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from sides[row["n"]].to_batches()
+
+    seen: list[pa.RecordBatch] = []
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen.extend(batches)
+        yield from ()
+
+    new, old = (pa.Table.from_pylist([{"n": n}], NUMBER) for n in (1, 2))
+    LocalEngine(2).diff(read, ENTRY, new, old, pack, NUMBER)
+    known = [pa.field(f"known_{name}", ENTRY.field(name).type) for name in ("size", "lower", "upper")]
+    found = pa.Table.from_batches(seen)
+    assert found.schema == pa.schema([*ENTRY, *known])
+    assert sorted((row["target"], row["known_size"]) for row in found.to_pylist()) == [("a", None), ("b", None)]
 
 
 def test_requests_are_summed_by_side_and_verb() -> None:

@@ -47,7 +47,7 @@ def main(what: str, folder: Path) -> int:
     elif what == "plan":
         answer = planning.make(added(uri, length, f"{layout.root}/m.avro", paths), context, LocalEngine()).files
     else:
-        row = {"source": uri, "target": f"{layout.root}/m.avro", "has_deletes": False}
+        row = {"source": uri, "target": f"{layout.root}/m.avro", "has_deletes": False, "entries": None}
         rows = pa.RecordBatch.from_pylist([{**row, "source_length": length}])
         answer = sum(batch["target_length"][0].as_py() for batch in RewriteManifests(context, ())(iter([rows])))
     spent = time.perf_counter() - start
@@ -73,6 +73,7 @@ def added(uri: str, length: int, target: str, paths: PrefixMap) -> Change:
         retained=(1,),
         referenced=(1,),
         new_lists=(),
+        dangling=(),
         statistics=(),
         known_statistics=frozenset(),
         files_at_most=0,

@@ -345,7 +345,7 @@ class TaggedWire(FaultyWire):
         return await super().read(uri, start, length, size_bytes=size_bytes)
 
 
-MD5_BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 600}
+MD5_BOUNDS: dict[str, Any] = {"part_bytes": 50, "memory_bytes": 375}
 
 
 @pytest.mark.parametrize(

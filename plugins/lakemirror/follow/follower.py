@@ -159,7 +159,7 @@ def follow(
     head = head_of(catalog, store, layout, table)
     if head is not None and head.version is None:
         _judge_foreign(table, head, marker, adopt=adopt, overwrite_foreign=overwrite_foreign)
-        _refuse_older(store, layout, head, waiting.ordinals)
+        _refuse_older(store, layout, head, marker)
     is_demoted = head is not None and head.version is not None and waiting.ordinals.lacks(head.version)
     if marker is None or waiting.found is None:
         return Outcome(None, head, committed=False, is_demoted=is_demoted)
@@ -198,20 +198,22 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
     )
 
 
-def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, ordinals: bridge.Ordinals) -> None:
-    """LostRaceError if a foreign head was made from a version of ours that came after this run has listed them.
+def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, marker: Marker | None) -> None:
+    """LostRaceError if a foreign head was made from a version of ours that is newer than what would go over it.
 
-    Whoever is told to go over it would bring readers back to an older one. A version that never was does not count.
+    It came after this run has listed them, or was demoted since: either way readers would go back. A version that never
+    was does not count.
     """
     claimed = _claimed(head.metadata or {})
-    if _VERSION.fullmatch(claimed) is None or int(claimed) <= ordinals.last_used:
+    if marker is None or _VERSION.fullmatch(claimed) is None or int(claimed) <= marker.version:
         return
     try:
         bridge.read_published(store, layout, int(claimed))
     except ObjectNotFound:
         return
-    told = f"the mirror's head was made from v{claimed}, and this run has listed none after v{ordinals.last_used}"
-    raise LostRaceError("follow", head.metadata_uri, told, "run again")
+    told = f"the mirror's head was made from v{claimed}, and this run knows none after v{marker.version} that counts"
+    hint = f"run again; if v{claimed} was demoted, when it is restored or a newer version is published"
+    raise LostRaceError("follow", head.metadata_uri, told, hint)
 
 
 def _claimed(metadata: dict[str, Any]) -> str:

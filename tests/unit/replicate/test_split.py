@@ -146,10 +146,18 @@ def test_a_run_that_was_cut_goes_on_with_the_same_upload(bench: Bench) -> None:
 
 
 def test_parts_that_cannot_be_written_down_do_not_hide_why_a_range_failed(bench: Bench) -> None:
-    plan = planned(bench, {"large": len(BODY)})
-    source = Breaking(bench.store, 20, ObjectNotFound("get", bench.source("large"), "there is none", "look"))
+    bench.store.put(bench.source("large"), BODY)
+    item = CopyItem(bench.source("large"), bench.target("large"), len(BODY))
+    folder = ranges_folder(bench.layout.ledger("p"), "segment.parquet")
+    source = Breaking(bench.store, 5, ObjectNotFound("get", bench.source("large"), "there is none", "look"))
+
+    async def work() -> None:
+        async with opened(bench.copying(source, part_bytes=50, memory_bytes=100), "t") as made:
+            split = SplitFile(made.copier, Unwritable(bench.store), folder, item, 50)
+            await split.copy_range(Range(1, 21), lambda size: None, looks_first=False)
+
     with pytest.raises(SourceVanishedError) as caught:
-        copied(bench, plan, copying=bench.copying(source, **BOUNDS), mirror=Unwritable(bench.store))
+        asyncio.run(work())
     assert "503" in caught.value.notes[0]
 
 

@@ -120,21 +120,23 @@ class Scene:
             lambda app, plan: app.rewrite_metadata(TABLE, plan, engine),
             lambda app, plan: app.publish(TABLE, plan),
         )
-        plan_uri = str(detected.plan_uri)
+        plan_uri, begun = str(detected.plan_uri), actor.facts["begun"]
         for place, stage in enumerate(stages, 1):
             if again == place + len(stages):
-                self._add(f"{owner} twin", lambda me, at=plan_uri, stage=stage: self._twin(me, owner, stage, at), 1)
+                self._add(
+                    f"{owner} twin", lambda me, at=plan_uri, stage=stage: self._twin(me, owner, stage, at, begun), 1
+                )
             for _ in range(2 if again == place else 1):
                 result = stage(self._app(actor, owner), plan_uri)
             plan_uri = str(getattr(result, "plan_uri", plan_uri))
         return result  # type: ignore[no-any-return]
 
-    def _twin(self, actor: Actor, owner: str, stage: Callable[[App, str], Any], plan_uri: str) -> None:
+    def _twin(self, actor: Actor, owner: str, stage: Callable[[App, str], Any], plan_uri: str, begun: Begun) -> None:
         def run() -> MirrorResult | None:
             result = stage(self._app(actor, owner), plan_uri)
             return result if isinstance(result, MirrorResult) else None
 
-        self._told(actor, "mirror, one task of it", run)
+        self._told(actor, "mirror, one task of it", run, begun)  # what it knows is what its run has found
 
     def _follow(self, actor: Actor) -> None:
         while self._goes_on(actor):
@@ -234,11 +236,11 @@ class Scene:
 
     # ----------------------------------------------------------------------------------------------- what they tell
 
-    def _told(self, actor: Actor, what: str, run: Callable[[], Any]) -> None:
+    def _told(self, actor: Actor, what: str, run: Callable[[], Any], begun: Begun | None = None) -> None:
         """A run may fail for a passing reason; nothing here gives it any other."""
         world = self.world
         world.note(actor.name, ("begins", what), "")
-        actor.facts["begun"] = self.watch.begin()
+        actor.facts["begun"] = begun or self.watch.begin()
         try:
             result = run()
         except TransientError as err:

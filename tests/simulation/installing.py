@@ -102,7 +102,7 @@ def installed() -> Iterator[None]:
         (mirror, "THREADS", 1),
         # what a process still knows is not in the memory of stages: it asks again
         (workbench, "ReadOnceStore", lambda store: store),
-        (workbench, "OwnWritesStore", lambda store, folder: store),
+        (workbench, "OwnWritesStore", lambda store, *folders, apart_from: store),
         (segments, "_decode", _once(segments._decode, lambda data, schema, required: (data, tuple(schema.names)))),
         (Change, "rows", _once(Change.rows, lambda change, *states: (id(change.manifests), states))),
         (Marker, "from_bytes", staticmethod(_once(Marker.from_bytes, lambda data, uri: (data, uri)))),

@@ -83,8 +83,12 @@ class TableLayout:
         """Says that files of this version may lie in the mirror already, whichever try put them there."""
         return f"{self.root}/_ledger/v{version}.started"
 
+    @property
+    def index_folder(self) -> str:
+        return f"{self.root}/{INDEX_FOLDER}/"
+
     def index(self, digest: str) -> str:
-        return f"{self.root}/{INDEX_FOLDER}/{digest}.parquet"
+        return f"{self.index_folder}{digest}.parquet"
 
     def metadata(self, file_name: str) -> str:
         return f"{self.root}/metadata/{file_name}"

@@ -58,7 +58,9 @@ class Workbench:
         )
         source, self.mirror = self._limited(self._source, self.mirror_at_once, 1, BURST_S)
         self._source_once = ReadOnceStore(source)
-        self._mirror_here = OwnWritesStore(self.mirror, self.layout.plan(""))
+        self._mirror_here = OwnWritesStore(
+            self.mirror, self.layout.plan(""), self.layout.ledger(""), apart_from=(self.layout.index_folder,)
+        )
         self._copy_until: float | None = None
 
     def begin_copy(self, run: str | None = None) -> None:

@@ -1,7 +1,8 @@
-"""Objects that this process has created itself, below one folder, are not read again: their bytes are still here.
+"""Objects that this process has created itself, below some folders, are not read again: their bytes are still here.
 
-For segments of a plan, whose names follow from their content: what another process may have put there is the same.
-Bounded in bytes; what does not fit is read from the store. Nothing that has to be verified may lie in that folder.
+For segments of a plan and of its ledger, whose names follow from their content: what another process may have put there
+is the same. Bounded in bytes; what does not fit is read from the store. What has to be read back before it is published
+lies elsewhere, or `apart_from` them.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ _UNKNOWN = datetime.fromtimestamp(0, UTC)  # nobody asked the store when it was 
 
 
 class OwnWritesStore(ForwardingStore):
-    """Answers whole `get`s of what was created through it below `folder` and ends in `.parquet`."""
+    """Answers whole `get`s of what was created through it below one of `folders` and ends in `.parquet`."""
 
-    def __init__(self, inner: ObjectStore, folder: str, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, inner: ObjectStore, *folders: str, apart_from: tuple[str, ...] = (), max_bytes: int = MAX_BYTES
+    ) -> None:
         super().__init__(inner)
-        self._folder = f"{folder.rstrip('/')}/"
+        self._folders, self._apart = _prefixes(folders), _prefixes(apart_from)
         self._left_bytes = max_bytes
         self._kept: dict[str, Blob] = {}
 
     def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
         written = super().put(uri, body, condition)
-        is_segment = uri.startswith(self._folder) and uri.endswith(".parquet") and isinstance(condition, Create)
-        if is_segment and isinstance(body, bytes):
+        if self._is_segment(uri) and isinstance(condition, Create) and isinstance(body, bytes):
             with self._lock:
                 if len(body) <= self._left_bytes and uri not in self._kept:
                     self._left_bytes -= len(body)
@@ -53,3 +55,10 @@ class OwnWritesStore(ForwardingStore):
             if kept is None
             else within(kept, uri, max_bytes)
         )
+
+    def _is_segment(self, uri: str) -> bool:
+        return uri.startswith(self._folders) and uri.endswith(".parquet") and not uri.startswith(self._apart)
+
+
+def _prefixes(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{folder.rstrip('/')}/" for folder in folders)

@@ -8,12 +8,18 @@ from lakemirror.storage.port import ConditionFailed, Overwrite
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.own_writes import OwnWritesStore
 
-FOLDER = "memory://m/_plan"
+FOLDER, OTHER, APART = "memory://m/_plan", "memory://m/_ledger", "memory://m/_ledger/index"
 
 
 def _made(max_bytes: int = 100) -> tuple[CountingStore, OwnWritesStore]:
     counted = CountingStore(ObstoreStore({}))
-    return counted, OwnWritesStore(counted, FOLDER, max_bytes)
+    return counted, OwnWritesStore(counted, FOLDER, OTHER, apart_from=(APART,), max_bytes=max_bytes)
+
+
+def test_each_of_its_folders_counts() -> None:
+    counted, store = _made()
+    store.put(f"{OTHER}/p/a.parquet", b"0123456789")
+    assert (store.get(f"{OTHER}/p/a.parquet").data, counted.counts["get"]) == (b"0123456789", 0)
 
 
 def test_what_was_created_here_is_not_read_again() -> None:
@@ -27,7 +33,15 @@ def test_what_was_created_here_is_not_read_again() -> None:
         store.get(f"{FOLDER}/p/a.parquet", max_bytes=5)
 
 
-@pytest.mark.parametrize("uri", [f"{FOLDER}/p/plan.json", f"{FOLDER}_old/a.parquet", "memory://m/data/a.parquet"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"{FOLDER}/p/plan.json",
+        f"{FOLDER}_old/a.parquet",
+        "memory://m/data/a.parquet",
+        f"{APART}/a.parquet",
+    ],
+)
 def test_everything_else_is_read(uri: str) -> None:
     counted, store = _made()
     store.put(uri, b"x")

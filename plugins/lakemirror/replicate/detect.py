@@ -116,6 +116,8 @@ def _step_to(
     target_snapshot_id: int | None,
 ) -> Change | Unchanged:
     newest = None if chain.found is None else chain.found.marker
+    if chain.found is not None:
+        bridge.refuse_late(sides.mirror, layout, chain.found)
     if location is None:
         if newest is None and chain.ordinals.dropped:
             return Unchanged(None, "the source table was dropped, and its mirror too")
@@ -130,8 +132,7 @@ def _step_to(
     fingerprint = fingerprint_of(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
         return Unchanged(newest, "nothing that a reader could see has changed on the source")
-    if chain.found is not None and newest is not None:
-        bridge.refuse_late(sides.mirror, layout, chain.found)
+    if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]
     index = indexes.load(sides.mirror, newest.index_uri, newest.index_sha256) if newest and same_epoch else None

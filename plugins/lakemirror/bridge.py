@@ -9,8 +9,8 @@ equal bytes, too, and it is not for a run to restore them. So a version stops co
 one delete (of the record), and counts again by one write.
 
 A ready marker that builds on a demoted one does not count either, whenever it was put: what its parent lacks it may
-lack too. Whoever reads finds that out by walking back from the newest one, and only as far as there are demotions that
-it does not name itself as older than it.
+lack too. Nor does one that builds on a dropped one, whose files may be collected. Whoever reads finds that out by walking
+back from the newest one, and only as far as there are demotions or drops that it does not name itself as older than it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Ordinals:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)
 
+    @property
+    def overcome(self) -> frozenset[int]:
+        """What a marker that is planned now names: its way back leads neither over what is demoted nor to a drop."""
+        return self.gone | {self.dropped} if self.dropped else self.gone
+
     def lacks(self, version: int) -> bool:
         """Whether this version was known and does not count: demoted, or built on one that is."""
         return self.dropped < version <= self.last_used and version not in self.ready
@@ -73,24 +78,28 @@ def published(store: ObjectStore, layout: TableLayout) -> Ordinals:
     back = tuple(version for version in ready if version not in demoted or is_back(store, layout, version))
     last_used = max((0, *(version for kind in by_kind.values() for version in kind)))
     gone = frozenset(version for version in demoted.difference(back) if version > dropped)
-    while back and _builds_on(store, layout, back[-1], gone):
+    while back and _builds_on(store, layout, back[-1], gone, dropped):
         back = back[:-1]
     e_tag = by_kind["ready"][back[-1]] if back and back[-1] not in demoted else None
     return Ordinals(back, last_used, demoted, dropped, e_tag)
 
 
-def _builds_on(store: ObjectStore, layout: TableLayout, version: int, gone: frozenset[int]) -> bool:
-    """Whether the way back from this ready version leads over one of those.
+def _builds_on(store: ObjectStore, layout: TableLayout, version: int, gone: frozenset[int], dropped: int = 0) -> bool:
+    """Whether the way back from this ready version leads over one of those, or to what was dropped.
 
-    A marker names the ordinals that were demoted when it was planned: its way back leads over none of them, for good.
+    A marker names the ordinals that were demoted when it was planned, and the last that was dropped: its way back leads
+    over none of them, for good.
     """
+    gone = gone | {dropped} if dropped else gone
     if not gone or version < min(gone):
         return False
     marker = _read_standing(store, layout, version)
     gone -= frozenset(marker.demoted)
-    while gone and marker.parent is not None and marker.parent >= min(gone):
-        if marker.parent in gone:
+    while gone and marker.parent is not None:
+        if marker.parent in gone or (dropped in gone and marker.parent < dropped):
             return True
+        if marker.parent < min(gone):
+            return False
         marker = _read_standing(store, layout, marker.parent)
     return False
 

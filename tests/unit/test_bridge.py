@@ -166,6 +166,23 @@ def test_dropping_ends_all_that_was_published(store: ObjectStore, layout: TableL
     assert bridge.published(store, layout) == bridge.Ordinals((3,), 3, frozenset(), 2)
 
 
+def test_what_was_planned_before_a_drop_never_counts(store: ObjectStore, layout: TableLayout) -> None:
+    """It builds on files that are given up; what is planned after it begins anew, and says so."""
+    put_ready(store, layout, 1, 2)
+    bridge.mark_dropped(store, layout, 2, AT)
+    late = marker(layout, 3, parent=2)
+    store.put(layout.ready(3), written(late))
+    found = bridge.published(store, layout)
+    assert (found.ready, found.last_used, found.dropped, found.overcome) == ((), 3, 2, {2})
+
+    anew = marker(layout, 4, parent=None, demoted=(2,))
+    bridge.take_back_between(store, layout, None, 4)
+    store.put(layout.ready(4), written(anew))
+    assert bridge.published(store, layout).ready == (4,)
+    store.put(layout.ready(5), written(marker(layout, 5, parent=4, demoted=(2,))))
+    assert bridge.published(store, layout).ready == (4, 5)
+
+
 @pytest.mark.parametrize(("theirs", "ours", "is_taken"), [(5, 6, True), (5, 5, True), (6, 5, False), (None, 1, True)])
 def test_what_another_run_staged_is_replaced_only_under_a_higher_token(
     store: ObjectStore, layout: TableLayout, theirs: int | None, ours: int, is_taken: bool

@@ -164,7 +164,7 @@ def _step_to(
         version=version,
         from_version=newest.version if newest else None,
         parent_checksum=newest.checksum if newest else None,
-        demoted=named(chain.ordinals.gone),
+        demoted=named(chain.ordinals.overcome),
         source_metadata_location=name,
         source_fingerprint=fingerprint,
         head=head,

@@ -128,6 +128,8 @@ class Processes:
     """Work for one variant; each remembers what it has seen, so they are worth keeping."""
 
     def __init__(self, count: int, variant: str = "") -> None:
+        with ready(variant):  # a variant that cannot be made is told here; a pool would start processes without end
+            pass
         context = multiprocessing.get_context("fork")
         self._pool = context.Pool(count, _start, (variant,))
         self._variant = variant

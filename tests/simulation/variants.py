@@ -119,7 +119,7 @@ def silence_is_success() -> Iterator[None]:
 
 def built_on_demoted() -> AbstractContextManager[None]:
     """A ready marker counts whatever became of the one that it builds on."""
-    return replaced(bridge, "published", "_builds_on(store, layout, back[-1], gone)", "False")
+    return replaced(bridge, "published", "_builds_on(store, layout, back[-1], gone, dropped)", "False")
 
 
 @contextmanager
@@ -169,11 +169,11 @@ BROKEN: dict[str, Broken] = {
     "blind retry after a timeout": _of(blind_retry, 2, 3, 6),
     "follower that skips the version check": _of(no_version_check, 4),
     "source asked before the markers": _of(source_asked_first, 4),
-    "blind retry of a commit by pointer": _of(pointer_moved_blindly, 4),
+    "blind retry of a commit by pointer": Broken(pointer_moved_blindly, frozenset(("4",)), is_rare=True),
     "blind retry of a commit by updates": _of(updates_sent_blindly, 1, 4),
     "a commit without an answer taken for done": _of(silence_is_success, 8),
     "a version counts though its parent was demoted": _of(built_on_demoted, 1, 10),
-    "a ready marker beside a demoted one always counts": _of(late_is_back, 1, 8),
+    "a ready marker beside a demoted one always counts": Broken(late_is_back, frozenset(("1", "8")), is_rare=True),
     "a marker that came late is built on": Broken(late_built_on, frozenset(("1", "5", "8")), is_rare=True),
     "gaps of the chain are left without a record": _of(gaps_left, 5),
     "demoting without a second look": _of(demoted_at_once, 8),

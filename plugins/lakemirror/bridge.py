@@ -9,8 +9,9 @@ equal bytes, too, and it is not for a run to restore them. So a version stops co
 one delete (of the record), and counts again by one write.
 
 A ready marker that builds on a demoted one does not count either, whenever it was put: what its parent lacks it may
-lack too. Nor does one that builds on a dropped one, whose files may be collected. Whoever reads finds that out by walking
-back from the newest one, and only as far as there are demotions or drops that it does not name itself as older than it.
+lack too. Nor does one that builds on a dropped one, whose files may be collected. Whoever reads finds that out by
+walking back from the newest one, and only as far as there are demotions or drops that it does not name itself as older
+than it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def _content() -> Json:
         "files": _told("Files that this version added.", _COUNT),
         "bytes": _told("Their size.", _COUNT),
         "demoted": _told(
-            "Versions that were demoted, and the last that was dropped, when it was planned, and that it does not build on; missing: none.",
+            "Versions that were demoted, and the last that was dropped, when it was planned, and that it does not "
+            "build on; missing: none.",
             {"type": "array", "items": {"type": "string", "pattern": _VERSION}},
         ),
     }

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dev.services import Services, ServicesFolder, kill, running, up
+from dev.services import S3Store, Services, ServicesFolder, kill, running, up
 from dev.services.cleaning import clean
 from dev.services.spark_cluster import WORKERS
 from lakemirror.app import App
@@ -28,7 +28,7 @@ from tests.e2e.asking import tasks_asking
 from tests.e2e.processes import Program, small_jvm, spark_submit, until
 from tests.e2e.services_way import RestTable
 from tests.faults.rules import Hold, Rule
-from tests.faults.scene import NAME, SPLIT_BYTES, TABLE, FaultyLake, faulty_lake
+from tests.faults.scene import NAME, PART_BYTES, SPLIT_BYTES, TABLE, FaultyLake, faulty_lake
 from tests.judge import Judge
 
 pytestmark = pytest.mark.timeout(400)
@@ -115,6 +115,19 @@ class Run:
         return [worker for worker in WORKERS if tasks_asking(pids[worker], hold.ports)]
 
 
+def in_parts(store: S3Store, key: str) -> None:
+    """Write an object again as engines write large files: its ETag is of parts that several tasks can compare."""
+    client = store.client()
+    place = {"Bucket": store.bucket, "Key": key}
+    data = client.get_object(**place)["Body"].read()
+    upload = {**place, "UploadId": client.create_multipart_upload(**place)["UploadId"]}
+    parts = []
+    for number, start in enumerate(range(0, len(data), PART_BYTES), 1):
+        sent = client.upload_part(**upload, PartNumber=number, Body=data[start : start + PART_BYTES])
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+
 def test_a_worker_is_lost_in_each_stage(judge: Judge, lake: FaultyLake, services_folder: ServicesFolder) -> None:
     services = lake.services
     judge.open_rest("rest_source", services.source_catalog, services.source_store)
@@ -125,6 +138,8 @@ def test_a_worker_is_lost_in_each_stage(judge: Judge, lake: FaultyLake, services
         lake.append(20)
     files = [task.file for task in lake.source.load_table(NAME).scan().plan_files()]
     small = min(files, key=lambda file: file.file_size_in_bytes).file_path.rpartition("/")[2]
+    large = max(files, key=lambda file: file.file_size_in_bytes).file_path
+    in_parts(services.source_store, large.removeprefix(f"{services.source_store.uri}/"))
     judge.spark.sql(f"ALTER TABLE {ours.sql} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     judge.spark.sql(f"DELETE FROM {ours.sql} WHERE id % 10 = 7")
 

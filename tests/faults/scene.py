@@ -33,6 +33,7 @@ PATIENCE_S = 6  # of a request without an answer; the first write of a fresh sto
 ANSWER_TIMES = 2  # as long as a server may be silent may a whole answer take
 PART_BYTES = 5 << 20
 SPLIT_BYTES = 8 << 20
+PARTS = {"copy_part_bytes": PART_BYTES, "copy_whole_bytes": PART_BYTES, "copy_split_bytes": SPLIT_BYTES}
 GCS_LOCATION = f"gs://{gcsemu.BUCKET}/warehouse"
 Row = tuple[int, int]  # id, and a sum of the text
 
@@ -89,7 +90,7 @@ class FaultyLake:
                 "catalog": {"name": "cloud", **cloud},
                 "location": GCS_LOCATION if self.is_on_gcs else self.services.mirror_location,
             },
-            "defaults": {"copy_part_bytes": PART_BYTES, "copy_split_bytes": SPLIT_BYTES, **self.knobs, **(knobs or {})},
+            "defaults": {**PARTS, **self.knobs, **(knobs or {})},
             "tables": [{"name": NAME}],
         }
         path = self.folder / file

@@ -67,7 +67,8 @@ def test_the_store_copies_by_itself(clean_services: Services, tmp_path: Path, mo
         result = _mirror(services, tmp_path, proxy.url)
         summed = [target for method, target in proxy.requests if method == "GET" and re.search(DATA, target)]
 
-    assert (result.copied_files, result.requests["mirror"]["copy"]) == (APPENDS, APPENDS)
+    assert result.copied_files == APPENDS
+    assert result.requests["mirror"]["copy"] > APPENDS, "those of the probe are counted, too"
     assert fetched.met == 0, "nobody asks the source for bytes"
     assert summed == [], "nor the mirror: SeaweedFS tells no sum of a copy, so its size is what there is to compare"
     assert sent.met == APPENDS, "and what is sent has no body, or it would have been cut"

@@ -80,4 +80,5 @@ def test_the_store_copies_by_itself(clean_services: Services, tmp_path: Path, mo
     again = onprem.load_table(NAME)
     again.append(pa.table({"id": [APPENDS], "text": ["one more"]}))
     later = _mirror(services, tmp_path, services.mirror_store.endpoint)
-    assert (later.copied_files, later.requests["mirror"]["copy"]) == (1, 1)
+    assert later.copied_files == 1
+    assert later.requests["mirror"]["copy"] > 1, "by another address it is probed again"

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dev.services import S3Store, Services, ServicesFolder, kill, running, up
+from dev.services import Services, ServicesFolder, kill, running, up
 from dev.services.cleaning import clean
 from dev.services.spark_cluster import WORKERS
 from lakemirror.app import App
@@ -25,10 +25,11 @@ from lakemirror.replicate.ledger import read_ledger
 from lakemirror.spark.library import build_archive, spark_conf
 from lakemirror.storage.objects import ObstoreStore
 from tests.e2e.asking import tasks_asking
+from tests.e2e.large_objects import in_parts
 from tests.e2e.processes import Program, small_jvm, spark_submit, until
 from tests.e2e.services_way import RestTable
 from tests.faults.rules import Hold, Rule
-from tests.faults.scene import NAME, PART_BYTES, SPLIT_BYTES, TABLE, FaultyLake, faulty_lake
+from tests.faults.scene import NAME, SPLIT_BYTES, TABLE, FaultyLake, faulty_lake
 from tests.judge import Judge
 
 pytestmark = pytest.mark.timeout(400)
@@ -113,19 +114,6 @@ class Run:
         """The workers whose tasks wait for this answer."""
         pids = running(folder=self._services_folder)
         return [worker for worker in WORKERS if tasks_asking(pids[worker], hold.ports)]
-
-
-def in_parts(store: S3Store, key: str) -> None:
-    """Write an object again as engines write large files: its ETag is of parts that several tasks can compare."""
-    client = store.client()
-    place = {"Bucket": store.bucket, "Key": key}
-    data = client.get_object(**place)["Body"].read()
-    upload = {**place, "UploadId": client.create_multipart_upload(**place)["UploadId"]}
-    parts = []
-    for number, start in enumerate(range(0, len(data), PART_BYTES), 1):
-        sent = client.upload_part(**upload, PartNumber=number, Body=data[start : start + PART_BYTES])
-        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-    client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
 
 def test_a_worker_is_lost_in_each_stage(judge: Judge, lake: FaultyLake, services_folder: ServicesFolder) -> None:

@@ -13,6 +13,7 @@ from dev.services import Services
 from dev.services.cleaning import clean
 from lakemirror.spark.engine import SparkEngine
 from tests.e2e.asking import tasks_asking
+from tests.e2e.large_objects import in_parts
 from tests.e2e.processes import until
 from tests.e2e.services_way import RestTable
 from tests.faults.rules import Hold, Reset, Rule, storm
@@ -43,6 +44,8 @@ def test_resets_and_a_storm_while_tasks_copy(judge: Judge, lake: FaultyLake) -> 
     judge.open_rest("rest_source", services.source_catalog, services.source_store)
     judge.open_rest("gcs_mirror", services.mirror_catalog, GcsStore(endpoint))
     lake.append(int(1.2 * SPLIT_BYTES / ROW_BYTES), row_bytes=ROW_BYTES)
+    [large] = [task.file.file_path for task in lake.source.load_table(NAME).scan().plan_files()]
+    in_parts(services.source_store, large.removeprefix(f"{services.source_store.uri}/"))
     for _ in range(4):
         lake.append(20)
     source, mirror = lake.proxies["source store"], lake.proxies["mirror store"]

@@ -122,10 +122,16 @@ class TestWriting:
         written = place.store.put(uri, pieces(size_bytes))
         expected = b"".join(pieces(size_bytes))
         info = place.store.head(uri)
-        assert written == Written(uri, size_bytes, google_crc32c.value(expected), info.e_tag)
+        assert written == Written(uri, size_bytes, google_crc32c.value(expected), info.e_tag, written.is_proven)
         assert b"".join(place.store.stream(uri)) == expected
         tally = checksum_of(place.store, uri)
         assert (tally.size_bytes, tally.crc32c) == (written.size_bytes, written.crc32c)
+
+    @pytest.mark.parametrize("data", [b"", b"abc", bytes(70_000)])
+    def test_a_whole_body_is_known_to_have_arrived_as_it_was_sent(self, place: Place, data: bytes) -> None:
+        written = place.store.put(place.uri("whole"), data)
+        assert written.is_proven
+        assert written.e_tag == place.store.head(place.uri("whole")).e_tag
 
     def test_whole_and_streamed_bodies_give_the_same_answer(self, place: Place) -> None:
         whole = place.store.put(place.uri("whole"), b"abc")

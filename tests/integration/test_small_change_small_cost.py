@@ -113,6 +113,11 @@ def test_an_appended_file(long_lake: Lake) -> None:
     )
     listed = [uri.split("shop/orders/")[-1].split("/")[0] for uri in recorder.uris("mirror", "list")]
     assert listed == ["_ready"]
+    made = {*recorder.uris("mirror", "put")}
+    read_back = [uri for uri in recorder.uris("mirror", "get", "stream") if uri in made and "lease.json" not in uri]
+    assert [path_of(uri).name for uri in read_back] == [path_of(data).name], "what is as long as the table is not"
+    looked_at = {uri.rpartition("/")[2].partition(".")[2] for uri in recorder.uris("mirror", "head") if uri in made}
+    assert looked_at == {"avro", "parquet", "metadata.json"}
 
 
 def test_a_rewritten_manifest(long_lake: Lake) -> None:

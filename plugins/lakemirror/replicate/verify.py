@@ -2,8 +2,9 @@
 
 Existence and size of a sample of copied files, rewritten delete files and new manifests, and the CRC32C of as many of
 them as a budget of bytes allows; every new manifest list, the index and the metadata to the byte. `full` looks at
-every file and reads every byte. A file that its store copied by itself, telling no sum of it, is looked at for its
-size only: there is nothing to compare its bytes with.
+every file and reads every byte. What this very process wrote, and its store proved to have, is otherwise asked for by
+HEAD: the same e_tag is the same bytes (`storage.wrappers.own_writes`). A file that its store copied by itself, telling
+no sum of it, is looked at for its size only: there is nothing to compare its bytes with.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -136,7 +137,9 @@ class BucketObjects:
         with explained("put", uri, tally):
             if isinstance(body, bytes):
                 e_tag = self._put_whole(address, tally.add(body), condition)
+                is_proven = _is_proven(address, body, e_tag)
             else:
+                is_proven = False
                 pieces = tally.over(body)
                 first = _take(pieces, CHUNK_BYTES + 1)
                 if sum(map(len, first)) <= CHUNK_BYTES:
@@ -145,7 +148,7 @@ class BucketObjects:
                     e_tag = self._put_whole(address, b"".join(chain(first, pieces)), condition)
                 else:
                     e_tag = self._put_parts(address, chain(first, pieces), condition)
-        return Written(uri, tally.size_bytes, tally.crc32c, e_tag)
+        return Written(uri, tally.size_bytes, tally.crc32c, e_tag, is_proven)
 
     def head(self, uri: str) -> ObjectInfo:
         address = check_key(uri, "head")
@@ -295,6 +298,13 @@ class BucketObjects:
                 for meta in page:
                     if meta["path"].startswith(below):
                         yield info_of(address, meta)
+
+
+def _is_proven(address: Address, data: bytes, e_tag: str | None) -> bool:
+    """GCS compares the CRC32C. An ETag of S3 is the MD5 of what arrived; if it is another one, nothing is known."""
+    if address.kind != "s3":
+        return True
+    return e_tag is not None and e_tag.strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _take(pieces: Iterator[bytes], at_least_bytes: int) -> list[bytes]:

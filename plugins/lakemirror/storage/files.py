@@ -114,7 +114,7 @@ class FileObjects:
                 status = os.fstat(spool.file)
             if self._sync:
                 sync_folder(os.path.dirname(address.path))
-        return Written(address.uri, tally.size_bytes, tally.crc32c, e_tag_of(status))
+        return Written(address.uri, tally.size_bytes, tally.crc32c, e_tag_of(status), is_proven=True)
 
     def _replace(self, address: Address, spool: Spool, e_tag: str | None, op: str) -> None:
         """Turn the key to the spooled file; given an e_tag, only if the key still names that content."""

@@ -77,6 +77,8 @@ class Written:
     size_bytes: int
     crc32c: int
     e_tag: str | None
+    is_proven: bool = False
+    """The object of this e_tag has these very bytes: the store compared a sum of them, or its answer names one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class MirrorRun:
             change,
             plan,
             assembled,
-            self.bench.context(change),
+            self.bench.context(change, mirror=self.bench.mirror if full_verify else None),
             self.layout,
             self.bench.sampling(is_full=full_verify),
             now=self.now(),

@@ -93,15 +93,20 @@ class Installation:
         return {"seconds": time.perf_counter() - start, "files": plan.files}
 
     def _reads(self) -> dict[str, int]:
-        """Requests that read, by what was there: before the run, by the run itself, or nothing."""
+        """Requests for objects: those that read one or list, those that look at what the run itself wrote, and those
+        for what may be there and is not."""
         written: set[str] = set()
-        kinds = dict.fromkeys(("before", "own", "absent"), 0)
+        kinds = dict.fromkeys(("objects", "own", "looks", "absent"), 0)
         for _, verb, uri in self.recorder.calls:
             if verb == "put":
                 written.add(uri)
+            elif verb == "list":
+                kinds["objects"] += 1
             elif verb in READS:
-                is_there = verb == "list" or Path(uri.removeprefix("file:")).exists()
-                kinds["own" if uri in written else "before" if is_there else "absent"] += 1
+                is_there = Path(uri.removeprefix("file:")).exists()
+                kind = "absent" if not is_there else "looks" if verb == "head" else "objects"
+                kinds[kind] += 1
+                kinds["own"] += kind == "objects" and uri in written
         return kinds
 
 

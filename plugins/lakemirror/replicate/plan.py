@@ -298,7 +298,7 @@ class PackSegments:
     context: StageContext
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = list(batches)
+        parts = list(gathered(batches, BATCH_ROWS))  # each segment takes rows of each batch
         if not parts:
             return
         joined = pa.Table.from_batches(parts)

@@ -56,6 +56,11 @@ class AirflowApi:
                 raise
         return run_id
 
+    def clear(self, dag_id: str, run_id: str, *task_ids: str) -> None:
+        """Let these tasks of a run be done again, whatever came of them or is coming."""
+        body = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": task_ids}
+        self.post(f"/dags/{dag_id}/clearTaskInstances", body)
+
     def dag_ids(self) -> list[str]:
         return sorted(dag["dag_id"] for dag in self.get("/dags", limit=1000)["dags"])
 

@@ -288,6 +288,25 @@ def test_the_scheduler_mirrors_a_large_table_by_spark_submit(stage: Stage) -> No
     assert "copied 24 files" in report
 
 
+def test_cleared_tasks_of_a_run_by_spark_find_their_work_done(stage: Stage) -> None:
+    """Once alone, the last one, and once with a Spark job before it; what readers see and can see is not touched."""
+    stage.await_mirrored(ORDERS, timeout_s=180)
+    dag_id = _dag(ORDERS)
+    run_id = stage.scheduled_run(dag_id)
+    stage.end_of(dag_id, run_id)
+    parts = [stage.lake.folder(ORDERS) / part for part in ("data", "metadata", "_ready")]
+    before, head = [objects(part) for part in parts], stage.lake.theirs(ORDERS).metadata_uri
+    for cleared in (("publish_version",), ("rewrite_metadata", "publish_version")):
+        tries = _tries(stage, dag_id, run_id)
+        stage.api.clear(dag_id, run_id, *cleared)
+        state, tasks = stage.end_of(dag_id, run_id)
+        assert (state, tasks) == ("success", dict.fromkeys(("detect_change", *SPARK_TASKS), "success"))
+        again = {task for task, number in _tries(stage, dag_id, run_id).items() if number > tries[task]}
+        assert again == {*cleared}
+    assert [objects(part) for part in parts] == before
+    assert stage.lake.theirs(ORDERS).metadata_uri == head
+
+
 def test_a_secret_of_a_connection_is_left_nowhere(stage: Stage) -> None:
     """Not in the logs of tasks, triggers and Spark jobs, not in the bucket, not in a catalog."""
     stage.await_mirrored(ORDERS, timeout_s=180)
@@ -304,6 +323,10 @@ def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
 
 def _dag(name: str, concern: str = "mirror") -> str:
     return TableRef.parse(name).dag_id(concern)
+
+
+def _tries(stage: Stage, dag_id: str, run_id: str) -> dict[str, int]:
+    return {task["task_id"]: int(task["try_number"]) for task in stage.api.task_instances(dag_id, run_id)}
 
 
 def _head(metadata_uri: str | None) -> int | None:

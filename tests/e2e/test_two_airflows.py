@@ -76,8 +76,7 @@ class Installed:
     def _clear_running(self) -> None:
         tasks = self._api.task_instances(MIRROR)
         (task,) = [one for one in tasks if (one["task_id"], one["state"]) == ("detect_change", "running")]
-        body = {"dry_run": False, "only_failed": False, "dag_run_id": task["dag_run_id"], "task_ids": ["detect_change"]}
-        self._api.post(f"/dags/{MIRROR}/clearTaskInstances", body)
+        self._api.clear(MIRROR, task["dag_run_id"], "detect_change")
 
 
 @dataclass(frozen=True)

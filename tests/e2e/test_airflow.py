@@ -169,6 +169,7 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         api.post("/connections", _connection(LAKE_CONNECTION, lake))
         api.post("/connections", _connection(FAR_CONNECTION, elsewhere))
         yield replace(made, api=api)
+        airflow.stop(timeout_s=3)  # nobody needs a clean end
     shutil.rmtree(folder / "home" / "logs", ignore_errors=True)
 
 

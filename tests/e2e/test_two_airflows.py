@@ -138,6 +138,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda one: one.start(timeout_s=240), both))
         yield Stage(lake, *(Installed(one) for one in both))
+        for one in both:
+            one.stop(timeout_s=3)  # nobody needs a clean end
 
 
 def test_one_dies_and_the_other_publishes(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

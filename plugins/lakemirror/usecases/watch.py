@@ -2,17 +2,19 @@
 
 | watch | a look costs for a table | it asks for a run when |
 |---|---|---|
-| ReadyWatch | a HEAD of the next marker, seldom a listing | a ready version is above what the mirror's catalog shows |
+| ReadyWatch | a HEAD of the next marker, seldom more | a ready version is above what the mirror's catalog shows |
 | SourceWatch | a call to the source's catalog | the head is not the one that the newest ready marker was made from |
 
-A listing: when the next marker is there, when a table is named, and after RELIST_S. A call: all tables in one query
-where the catalog has one, otherwise one per table, answered by 304 where the server knows ETags.
+More is a listing, when the next marker is there, when a table is named, and after RELIST_S; and a call to the mirror's
+catalog, when the newest version is another one, and after RELIST_S. Calls to the source's catalog: all tables in one
+query where it has one, otherwise one per table, answered by 304 where the server knows ETags.
 
 What was seen is compared with bucket and catalogs, not with a memory: a watch that starts anew asks for each table that
-is behind, and for no other. What it does remember only saves it from asking twice, and of a table that asks for a run
-it is forgotten after RELIST_S: the run may have brought it up to date, or have failed. A table that cannot be told of
-for good asks for a run, whose task says why; one that cannot be told of now has failed, is not half remembered, and
-keeps nobody back.
+is behind, and for no other. What it does remember only saves it from asking twice, and is forgotten after RELIST_S: of
+a table that asks for a run, because the run may have brought it up to date, or have failed; of one that the mirror
+shows in step, because its catalog may have been put back. Only that a head of the source was mirrored is remembered for
+as long as it is the head. A table that cannot be told of for good asks for a run, whose task says why; one that cannot
+be told of now has failed, is not half remembered, and keeps nobody back.
 """
 
 from __future__ import annotations
@@ -56,9 +58,8 @@ class _Seen:
     hint: str | None
     at: float
 
-    def is_good(self, mark: object, now: float) -> bool:
-        """Whether nothing has to be asked again: what asks for a run may not do so any more after a while."""
-        return self.mark == mark and (self.hint is None or now - self.at < RELIST_S)
+    def is_old(self, now: float) -> bool:
+        return now - self.at >= RELIST_S
 
 
 class ReadyWatch:
@@ -85,7 +86,7 @@ class ReadyWatch:
         try:
             newest = self._find(table, is_named=is_named)
             seen, mark, now = self._seen.get(table), f"v{newest}", self._timer()
-            if seen is None or not seen.is_good(mark, now):
+            if seen is None or seen.mark != mark or seen.is_old(now):
                 seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None, now)
             return seen.hint
         except PermanentError as err:
@@ -143,8 +144,9 @@ class SourceWatch:
             self._seen.pop(table, None)
 
     def _is_known(self, table: TableRef, head: object) -> bool:
+        """A head that is mirrored stays so, as far as the source is concerned."""
         seen = self._seen.get(table)
-        return seen is not None and seen.is_good(head, self._timer())
+        return seen is not None and seen.mark == head and (seen.hint is None or not seen.is_old(self._timer()))
 
     def _hint(self, table: TableRef, head: str) -> str | None:
         try:

@@ -188,10 +188,26 @@ def test_ready_a_table_that_stays_behind_asks_the_catalog_once_in_a_while(lake: 
         asked.now += 1
     assert asked.count == 3
     lake.follow()
+    for later_s in (0, 1, RELIST_S - 2, 1):
+        asked.now += later_s
+        assert asked.look() == {}
+    assert asked.count == 5, "one that is up to date is asked of no more often"
+
+
+def test_ready_a_catalog_that_was_restored_from_a_backup_is_noticed_in_time(lake: Lake) -> None:
+    """No new version comes: nothing but the catalog tells that readers were put back."""
+    lake.sync()
+    catalog = lake.folder / "mirror.db"
+    backup = catalog.read_bytes()
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    lake.sync()
+    asked = Asked(lake)
     assert asked.look() == {}
-    asked.now += 10 * RELIST_S
+    catalog.write_bytes(backup)
+    asked.now = RELIST_S - 1
     assert asked.look() == {}
-    assert asked.count == 4, "one that is up to date asks for nothing until there is a new version"
+    asked.now = RELIST_S
+    assert asked.look() == {ORDERS: "v2"}
 
 
 def test_ready_a_version_that_was_demoted_and_restored_asks_again(lake: Lake) -> None:

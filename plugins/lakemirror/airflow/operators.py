@@ -51,8 +51,8 @@ class DetectChangeOperator(TableOperator, SkipMixin):
     Nothing to do, or another run at work on the table: this task and the rest are skipped. Small change, or dry run:
     this task succeeds, the rest is skipped. Large change: returns where the plan is, and the Spark tasks follow.
 
-    A later try that finds nothing to do tells of the newest version as `ready`: the try before it may have died after it
-    had published that and before Airflow took its event. Events are hints, and told twice is fine.
+    A later try that finds nothing to do tells of the newest version as `ready`: the try before it may have died after
+    it had published that and before Airflow took its event. Events are hints, and told twice is fine.
     """
 
     ui_color = "#d7e8f7"

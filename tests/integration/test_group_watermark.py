@@ -130,6 +130,57 @@ def test_a_run_that_was_asked_for_an_older_snapshot_says_nothing_of_now(lake: La
     assert not list((lake.mirror_folder / "shop/orders/_control").glob("current.json")), again.reason
 
 
+def mirror_at(lake: Lake, clock: Clock, snapshot_id: int) -> datetime:
+    """As it is asked for by `target_snapshot_id`; when that snapshot was committed."""
+    with App(load_config(lake.config_path), now=clock) as app:
+        app.mirror(ORDERS, engine=LocalEngine(2), target_snapshot_id=snapshot_id)
+    snapshot = lake.source.load_table(str(ORDERS)).snapshot_by_id(snapshot_id)
+    assert snapshot is not None
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+
+
+def test_an_older_snapshot_that_was_asked_for_covers_what_was_committed_until_then(lake: Lake) -> None:
+    clock = Clock()
+    orders, items = lake.create(ORDERS), lake.create(ITEMS)
+    orders.append(rows(1))
+    first = orders.metadata.current_snapshot_id
+    assert first is not None
+    for table in (orders, items):
+        table.append(rows(1, 1))
+    committed = mirror_at(lake, clock, first)
+    mirror(lake, clock, ITEMS)
+    follow(lake, clock, ITEMS)
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest) == (committed, str(ORDERS)), "nobody sees the second commit"
+
+
+def test_going_back_to_an_older_snapshot_moves_the_watermark_back_and_says_so(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also past the moment as of which an earlier version was all that there was."""
+    clock = Clock()
+    both_shown(lake, clock)
+    orders = lake.source.load_table(str(ORDERS))
+    first = orders.metadata.current_snapshot_id
+    assert first is not None
+    orders.append(rows(1, 1))
+    for _ in range(2):  # the second time nothing is new, which leaves a note
+        clock.later(30)
+        for table in (ORDERS, ITEMS):
+            mirror(lake, clock, table)
+            before = follow(lake, clock, table)
+    assert before.watermark == clock.moment - timedelta(seconds=SKEW_S)
+    clock.later(30)
+    committed = mirror_at(lake, clock, first)
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest) == (committed, str(ORDERS))
+    [move] = found.moves_back
+    assert (move.was, move.now, move.table) == (before.watermark, committed, str(ORDERS))
+    assert "the watermark goes back" in caplog.text
+    mirror(lake, clock, ORDERS)
+    assert (follow(lake, clock, ORDERS).watermark or committed) > committed, "and on with the next version"
+
+
 def test_a_dry_run_leaves_no_note(lake: Lake) -> None:
     clock = Clock()
     lake.create(ORDERS).append(rows(1))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 
@@ -46,10 +46,6 @@ class Board:
         """The tables that joined since this was last asked."""
         fresh, self._fresh = self._fresh, set()
         return tuple(sorted(fresh))
-
-    def give_back(self, tables: Iterable[str]) -> None:
-        """They could not be looked at: they are fresh still, if anybody watches them."""
-        self._fresh |= {table for table in tables if table in self._watchers}
 
     def bell(self) -> asyncio.Future[None]:
         """Done when there are fresh tables; made anew for each wait, because an event loop is left behind at times."""

@@ -3,7 +3,8 @@
 A message is taken from its queue only after all that it led to is in Airflow's database; until then the queue keeps it
 and delivers it again. What a message names is looked at in the bucket before anybody is woken: forged, doubled, late
 and reordered messages start no run. Lost ones are made up for by the look that every watcher begins with, and by a slow
-look at all tables after that.
+look at all tables after that. A table that cannot be told of now is looked at again after a rest, and its messages stay
+in the queue; nobody waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from lakemirror.airflow.board import Board
-from lakemirror.airflow.looking import Looker
+from lakemirror.airflow.looking import Looker, Told
 from lakemirror.airflow.queues import Inbox, Message, PubsubInbox, SqsInbox
 from lakemirror.airflow.watchers import TableWatchTrigger
 from lakemirror.errors import LakemirrorError
@@ -47,30 +48,35 @@ class InboxProducer(SharedStreamProducer):
         """What the tables ask for, with the messages that named them; who joins, or was long not looked at, unnamed."""
         receiving: asyncio.Task[list[Message]] | None = None
         rest = asyncio.ensure_future(asyncio.sleep(LOOK_ANYWAY_S))
+        untold: frozenset[str] = frozenset()
+        again: asyncio.Future[None] | None = None
         try:
             while True:
                 receiving = receiving or asyncio.create_task(self._receive())
                 any_of: set[asyncio.Future[Any]] = {receiving, rest, self._board.bell()}
-                await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
-                due = fresh = self._board.take_fresh()
+                await asyncio.wait(any_of if again is None else {*any_of, again}, return_when=asyncio.FIRST_COMPLETED)
+                fresh = self._board.take_fresh()
+                due = {*fresh}
+                if again is not None and again.done():
+                    due, again = due | (untold & {*self._board.tables}), None
                 if rest.done():
-                    due, rest = self._board.tables, asyncio.ensure_future(asyncio.sleep(LOOK_ANYWAY_S))
+                    due, rest = {*self._board.tables}, asyncio.ensure_future(asyncio.sleep(LOOK_ANYWAY_S))
                 if due:
-                    hints = await self._looker.look(due, fresh=fresh)
-                    if hints is None:
-                        self._board.give_back(due)
-                        await asyncio.sleep(self._looker.rest_s(self._rest_s))
-                    elif hints:
-                        yield hints, ()
+                    told = await self._looker.look(due, fresh=fresh)
+                    untold = (untold - due) | told.untold
+                    if told.hints:
+                        yield told.hints, ()
+                if untold and again is None:
+                    again = asyncio.ensure_future(asyncio.sleep(self._looker.rest_s()))
                 if receiving.done():
                     messages, receiving = receiving.result(), None
                     handled = await self._handle(messages) if messages else None
                     if handled is not None:
                         yield handled
         finally:
-            rest.cancel()
-            if receiving is not None:
-                receiving.cancel()
+            for future in (rest, again, receiving):
+                if future is not None:
+                    future.cancel()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """What all watchers are done with is taken from the queue; what one of them failed at comes again."""
@@ -96,12 +102,11 @@ class InboxProducer(SharedStreamProducer):
         """What these messages lead to; None if to nothing, and then they are done with or left for another reader."""
         from lakemirror.app import utc_now
 
-        wanted: list[str] = []
-        handles: list[str] = []
+        wanted: dict[str, list[str]] = {}
         for message in messages:
             found = await self._looker.named(message.uris)
-            if found is None:
-                await self._leave()
+            if found is None:  # nobody could tell now: the queue delivers them again
+                await asyncio.sleep(self._looker.rest_s())
                 return None
             tables, ignored = found
             if ignored:
@@ -110,20 +115,16 @@ class InboxProducer(SharedStreamProducer):
             if elsewhere and utc_now() - message.sent_at < timedelta(seconds=GIVE_BACK_S):
                 _log.info("watch: %s not watched here, left for another triggerer", ", ".join(elsewhere))
                 continue
-            wanted += (table for table in tables if table not in elsewhere)
-            handles.append(message.handle)
-        hints = await self._looker.look(sorted({*wanted}), named=wanted) if wanted else {}
-        if hints is None:
-            await self._leave()
-            return None
-        if hints:
-            return hints, tuple(handles)
+            wanted[message.handle] = [table for table in tables if table not in elsewhere]
+        named = {table for tables in wanted.values() for table in tables}
+        told = await self._looker.look(named, named=named) if named else Told({})
+        handles = tuple(handle for handle, tables in wanted.items() if told.untold.isdisjoint(tables))
+        if wanted and not handles:
+            await asyncio.sleep(EMPTY_REST_S)  # they may be delivered again at once
+        if told.hints:
+            return told.hints, handles
         await self._done(handles)
         return None
-
-    async def _leave(self) -> None:
-        """Nobody could tell now: the queue delivers them again."""
-        await asyncio.sleep(self._looker.rest_s(self._rest_s))
 
     async def _done(self, handles: Sequence[str]) -> None:
         try:
@@ -141,7 +142,7 @@ class InboxTrigger(TableWatchTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> InboxProducer:
-        looker = Looker(kwargs["config_path"], cls.watch_of)
+        looker = Looker(kwargs["config_path"], cls.watch_of, kwargs["poll_interval_s"])
         return InboxProducer(cls.inbox_of(kwargs), cls.board(kwargs), looker, kwargs["poll_interval_s"])
 
     @classmethod

@@ -68,17 +68,17 @@ class TableWatchTrigger(BaseEventTrigger):
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, str]]:
         """What the tables ask for: all of them after each rest, and those that join as soon as they do."""
-        board, looker = cls.board(kwargs), Looker(kwargs["config_path"], cls.watch_of)
+        board, looker = cls.board(kwargs), Looker(kwargs["config_path"], cls.watch_of, kwargs["poll_interval_s"])
         rest: asyncio.Future[None] | None = None
         try:
             while True:
                 is_over = rest is None or rest.done()
                 fresh = board.take_fresh()
-                hints = await looker.look(board.tables if is_over else fresh, fresh=fresh)
-                if hints:
-                    yield hints
+                told = await looker.look(board.tables if is_over else fresh, fresh=fresh)
+                if told.hints:
+                    yield told.hints
                 if rest is None or rest.done():
-                    rest = asyncio.ensure_future(asyncio.sleep(looker.rest_s(kwargs["poll_interval_s"])))
+                    rest = asyncio.ensure_future(asyncio.sleep(looker.rest_s()))
                 await asyncio.wait({rest, board.bell()}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if rest is not None:

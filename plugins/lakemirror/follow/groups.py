@@ -15,6 +15,7 @@ from lakemirror.errors import LostRaceError, UsageError
 from lakemirror.model.group import MAX_BYTES, GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
+from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.storage.port import Condition, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 
 _TRIES = 16
@@ -22,12 +23,17 @@ log = logging.getLogger(__name__)
 
 
 def reached(store: ObjectStore, layout: TableLayout, shown: Marker) -> Reached:
-    """How far the mirror of a table covers its source, now that it shows this version."""
+    """How far the mirror of a table covers its source, now that it shows this version.
+
+    What was noted of an earlier version says nothing: this one may be of an older snapshot, and otherwise it was
+    committed after that.
+    """
     current = currency.read(store, layout)
     through = shown.source_committed_at
-    if current is not None and current.version <= shown.version:
+    if current is not None and current.version == shown.version:
         through = max(through, current.as_of)
-    return Reached(shown.version, through)
+    is_chosen = snapshot_asked_for(shown.source_metadata_location) is not None
+    return Reached(shown.version, through, is_chosen)
 
 
 def record(
@@ -42,7 +48,7 @@ def record(
 ) -> GroupWatermark:
     """The group's watermark with this table's entry in it. A move back is told in the log, and in the document.
 
-    An entry of a newer version may be that of a follower which was faster since this one looked, and where there is
+    An entry that says more may be that of a follower which was faster since this one looked, and where there is
     none the mirror may have been dropped since. So before one is lowered or made `ask_again` tells what the catalog
     shows now (None: nothing of ours; then all stays as it is), and once more after it was made.
     """
@@ -53,7 +59,7 @@ def record(
         nonlocal was_none
         known, shown = before.tables.get(table), found
         was_none = known is None
-        if ask_again is not None and (known is None or found.version < known.version):
+        if ask_again is not None and (known is None or found.is_below(known)):
             asked = ask_again()
             if asked is None:
                 return before
@@ -116,6 +122,10 @@ def _tell(before: GroupWatermark, after: GroupWatermark) -> None:
         move = after.moves_back[-1]
         told = "group %s: the watermark goes back from %s to %s, because of %s"
         log.warning(told, after.group, move.was, move.now, move.table)
+    for name, one in after.tables.items():
+        was = before.tables.get(name)
+        if was is not None and one is not None and one.through < was.through:
+            log.warning("group %s: %s goes back from %s to %s", after.group, name, was.through, one.through)
     for name in before.tables.keys() - after.tables.keys():
         told = "group %s: %s is no member any more; the watermark was %s and is %s"
         log.warning(told, after.group, name, before.watermark, after.watermark)

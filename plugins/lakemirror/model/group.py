@@ -2,7 +2,8 @@
 
 Each table has an entry: which version the mirror shows, and through which moment that covers its source. The watermark
 is the least of them, and there is none while a table has no entry. It goes back only where it must (a table joined the
-group, a mirror was put back to an older version or dropped), and then the document tells when, from where and why.
+group, a mirror was put back to an older version or snapshot, or dropped), and then the document tells when, from where
+and why.
 
 Configurations may differ in which tables they name, so nobody's entry goes away because another one does not know it:
 a table leaves a group only when somebody says so.
@@ -28,16 +29,27 @@ _MAX_TEXT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The mirror shows `version` of a table, and with it every commit of its source through `through`."""
+    """The mirror shows `version` of a table, and with it every commit of its source through `through`.
+
+    `is_chosen`: it is of a snapshot that somebody asked for, which may be older than what was shown before. That is not
+    written down: it decides whether the entry may go back, and nothing else.
+    """
 
     version: int
     through: datetime
+    is_chosen: bool = field(default=False, compare=False)
 
     def after(self, earlier: Reached | None) -> Reached:
-        """Of the same or a newer version nothing is forgotten; of an older one everything."""
+        """Of the same or a newer version nothing is forgotten, unless that was chosen; of an older one everything."""
         if earlier is None or self.version < earlier.version or self.through >= earlier.through:
             return self
+        if self.is_chosen and self.version > earlier.version:
+            return self
         return replace(self, through=earlier.through)
+
+    def is_below(self, earlier: Reached) -> bool:
+        """Whether it takes anything back."""
+        return self.version < earlier.version or self.after(earlier).through < earlier.through
 
 
 @dataclass(frozen=True, slots=True)

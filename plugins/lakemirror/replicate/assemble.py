@@ -17,6 +17,7 @@ from lakemirror.formats.iceberg import metadata_json, metadata_shape
 from lakemirror.formats.iceberg.manifest_list import MirroredManifest, Seen
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.results import Rewritten
+from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate import control
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import fingerprint_of, read_metadata
@@ -105,7 +106,7 @@ def assemble(
         index_sha256=index_sha256,
         closure_digest=index.closure_digest(),
         sequence_number=0 if snapshot is None else int(snapshot.get("sequence-number", 0)),
-        committed_at_ms=int(metadata["last-updated-ms"]),
+        committed_at_ms=_committed_at_ms(metadata, snapshot, change),
         rewritten=Rewritten(
             added.num_rows,
             len(change.new_lists),
@@ -118,6 +119,13 @@ def assemble(
             [requests_of(deletes), requests_of(rewritten), {"source": source.counts, "mirror": mirror.counts}]
         ),
     )
+
+
+def _committed_at_ms(metadata: metadata_json.Json, snapshot: metadata_json.Json | None, change: Change) -> int:
+    """Up to when the version has what was committed; of a snapshot that was asked for nothing later is in it."""
+    if snapshot is None or snapshot_asked_for(change.source_metadata_location) is None:
+        return int(metadata["last-updated-ms"])
+    return int(snapshot["timestamp-ms"])
 
 
 def _same_metadata(store: ObjectStore, change: Change) -> metadata_json.Json:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +20,7 @@ from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker, named
 from lakemirror.model.paths import PrefixMap, canonical, is_below
+from lakemirror.model.source_name import parse_source_name, source_name
 from lakemirror.model.table import TableRef
 from lakemirror.replicate import index as indexes
 from lakemirror.replicate.change import Change
@@ -30,9 +30,6 @@ from lakemirror.replicate.lane import bytes_at_most, choose_lane
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
 from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
-
-_SNAPSHOT_ID = re.compile(r"-?[0-9]{1,19}")
-_SNAPSHOT = "#snapshot="  # between a metadata location and the snapshot that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +77,13 @@ def detect(
     return _step_to(table, layout, sides, policy, chain, sides.catalog.head(table), target_snapshot_id)
 
 
-def detect_again(table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, source_name: str) -> Change:
+def detect_again(table: TableRef, layout: TableLayout, sides: Sides, policy: Policy, name: str) -> Change:
     """The change that `detect` found, worked out anew from the name it gave to the source's state.
 
     A later stage, in another process, has the same change without anything having been written. If the mirror has
     moved on meanwhile there is no such change any more.
     """
-    location, target_snapshot_id = _parse_source_name(source_name)
+    location, target_snapshot_id = parse_source_name(name)
     found = _step_to(table, layout, sides, policy, _read_chain(sides, layout), location, target_snapshot_id)
     if isinstance(found, Unchanged):
         raise LostRaceError("plan", str(table), f"another run was faster: {found.reason}", "run again: it plans anew")
@@ -124,7 +121,7 @@ def _step_to(
         if newest is None:
             raise PermanentError("detect", str(table), "the source catalog has no such table", "check its name")
         return Unchanged(newest, "the source table was dropped; the mirror stays as it is", is_current=False)
-    if newest is not None and newest.source_metadata_location == _source_name(location, target_snapshot_id):
+    if newest is not None and newest.source_metadata_location == source_name(location, target_snapshot_id):
         return Unchanged(newest, "the source has not changed")
     metadata = read_metadata(sides.source, location)
     metadata_json.refuse_unsupported(metadata, str(table), accepts_v1=policy.accepts_v1)
@@ -138,7 +135,7 @@ def _step_to(
     index = indexes.load(sides.mirror, newest.index_uri, newest.index_sha256) if newest and same_epoch else None
     known, left_out = _known(index, metadata, layout, sides, is_first=newest is None)
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
-    name = _source_name(location, target_snapshot_id)
+    name = source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
     step = Step(table, metadata, head, known, paths)
     retained = retain(
@@ -187,7 +184,7 @@ def _step_to(
 
 def read_metadata(store: ObjectStore, location: str) -> Json:
     """The source's metadata.json; one that vanished means that the head moved on: try again."""
-    location, _ = _parse_source_name(location)
+    location, _ = parse_source_name(location)
     try:
         return metadata_json.parse(store.get(location, max_bytes=metadata_json.MAX_METADATA_BYTES).data, location)
     except ObjectNotFound as err:
@@ -234,22 +231,6 @@ def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], gen
                 "move one of them: maintenance of the source would destroy the mirror",
             )
     return PrefixMap.of(rules)
-
-
-def _source_name(location: str, target_snapshot_id: int | None) -> str:
-    return location if target_snapshot_id is None else f"{location}{_SNAPSHOT}{target_snapshot_id}"
-
-
-def snapshot_asked_for(name: str) -> int | None:
-    """The snapshot that a state of the source was named with; None: its head."""
-    return _parse_source_name(name)[1]
-
-
-def _parse_source_name(name: str) -> tuple[str, int | None]:
-    location, mark, snapshot_id = name.partition(_SNAPSHOT)
-    if mark and _SNAPSHOT_ID.fullmatch(snapshot_id) is None:
-        raise PermanentError("detect", name, f"{snapshot_id!r} is no snapshot id", "the catalog's pointer is damaged")
-    return location, int(snapshot_id) if snapshot_id else None
 
 
 def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> int | None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from lakemirror.errors import TransientError
 from lakemirror.formats.iceberg.metadata_json import PIN_PREFIX
+from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Unchanged, snapshot_asked_for
+from lakemirror.replicate.detect import Unchanged
 
 if TYPE_CHECKING:
     from lakemirror.usecases.mirror import MirrorRun

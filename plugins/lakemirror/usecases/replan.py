@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from lakemirror.errors import SourceVanishedError
 from lakemirror.model.results import MirrorResult, PlanResult, StageResult
+from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Unchanged, snapshot_asked_for
+from lakemirror.replicate.detect import Unchanged
 from lakemirror.usecases import pinning
 
 if TYPE_CHECKING:

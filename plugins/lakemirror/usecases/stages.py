@@ -12,12 +12,13 @@ from typing import Any
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.paths import is_below
 from lakemirror.model.results import MirrorResult, PlanResult, Rewritten, StageResult
+from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate import assemble as assembling
 from lakemirror.replicate import change as changes
 from lakemirror.replicate import control, pipeline
 from lakemirror.replicate import plan as planning
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.detect import Unchanged, detect_again, snapshot_asked_for
+from lakemirror.replicate.detect import Unchanged, detect_again
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, Requests, sum_requests
 from lakemirror.replicate.transfer import copy_objects

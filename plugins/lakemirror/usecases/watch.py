@@ -2,27 +2,31 @@
 
 | watch | a look costs for a table | it asks for a run when |
 |---|---|---|
-| ReadyWatch | a HEAD of the next marker, seldom a listing | a ready version is above what the mirror's catalog shows |
+| ReadyWatch | a HEAD of the next marker, seldom more | a ready version is above what the mirror's catalog shows |
 | SourceWatch | a call to the source's catalog | the head is not the one that the newest ready marker was made from |
 
-A listing: when the next marker is there, when a table is named, and after RELIST_S. A call: all tables in one query
-where the catalog has one, otherwise one per table, answered by 304 where the server knows ETags.
+More is a listing, when the next marker is there, when a table is named, and after RELIST_S; and a call to the mirror's
+catalog, when the newest version is another one, and after RELIST_S. Calls to the source's catalog: all tables in one
+query where it has one, otherwise one per table, answered by 304 where the server knows ETags.
 
 What was seen is compared with bucket and catalogs, not with a memory: a watch that starts anew asks for each table that
-is behind, and for no other. What it does remember only saves it from asking twice, and of a table that asks for a run
-it is forgotten after RELIST_S: the run may have brought it up to date, or have failed. A look that fails in passing
-raises and leaves nothing half remembered; a table that cannot be told of for good asks for a run, whose task says why.
+is behind, and for no other. What it does remember only saves it from asking twice, and is forgotten after RELIST_S: of
+a table that asks for a run, because the run may have brought it up to date, or have failed; of one that the mirror
+shows in step, because its catalog may have been put back. Only that a head of the source was mirrored is remembered for
+as long as it is the head. A table that cannot be told of for good asks for a run, whose task says why; one that cannot
+be told of now has failed, is not half remembered, and keeps nobody back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakemirror import bridge
-from lakemirror.catalogs.heads import in_parallel, read_heads
-from lakemirror.errors import LakemirrorError, PermanentError
+from lakemirror.catalogs.asking import Answers, ask_all
+from lakemirror.catalogs.heads import read_heads
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.follow.follower import head_of
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectNotFound
@@ -38,6 +42,15 @@ Hints = dict[TableRef, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What tables ask for. Of those that failed, and of those that were then not asked, nobody can tell now."""
+
+    hints: Hints
+    failed: Mapping[TableRef, TransientError]
+    unasked: tuple[TableRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Seen:
     """The state of a table as looked at: `mark` names it, `hint` is the same if it asks for a run."""
 
@@ -45,9 +58,8 @@ class _Seen:
     hint: str | None
     at: float
 
-    def is_good(self, mark: object, now: float) -> bool:
-        """Whether nothing has to be asked again: what asks for a run may not do so any more after a while."""
-        return self.mark == mark and (self.hint is None or now - self.at < RELIST_S)
+    def is_old(self, now: float) -> bool:
+        return now - self.at >= RELIST_S
 
 
 class ReadyWatch:
@@ -60,13 +72,9 @@ class ReadyWatch:
         self._newest: dict[TableRef, tuple[int, float]] = {}
         self._seen: dict[TableRef, _Seen] = {}
 
-    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Hints:
+    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Look:
         """The tables that are behind, each with its newest version; `named` are listed for sure."""
-
-        def one(table: TableRef) -> tuple[TableRef, str | None]:
-            return table, self._hint(table, is_named=table in named)
-
-        return _asking(in_parallel(one, tables, self._workers))
+        return _look(tables, ask_all(lambda table: self._hint(table, is_named=table in named), tables, self._workers))
 
     def forget(self, tables: Collection[TableRef]) -> None:
         """The next look at these is like a first one."""
@@ -78,7 +86,7 @@ class ReadyWatch:
         try:
             newest = self._find(table, is_named=is_named)
             seen, mark, now = self._seen.get(table), f"v{newest}", self._timer()
-            if seen is None or not seen.is_good(mark, now):
+            if seen is None or seen.mark != mark or seen.is_old(now):
                 seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None, now)
             return seen.hint
         except PermanentError as err:
@@ -113,22 +121,22 @@ class SourceWatch:
         self._workers = workers
         self._seen: dict[TableRef, _Seen] = {}
 
-    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Hints:
+    def look(self, tables: Sequence[TableRef], *, named: Collection[TableRef] = ()) -> Look:
         """The tables whose head is not mirrored, each with that head; a table that was dropped asks for nothing.
 
         Every look asks the catalog for every head, so that `named` changes nothing.
         """
         heads = read_heads(self._ports.source_catalog, tables, self._workers)
 
-        def one(table: TableRef) -> tuple[TableRef, str | None]:
-            head = heads[table]
+        def hint(table: TableRef) -> str | None:
+            head = heads.told[table]
             if isinstance(head, PermanentError):
-                return table, _broken(head)
-            return table, None if head is None else self._hint(table, head)
+                return _broken(head)
+            return None if head is None else self._hint(table, head)
 
-        changed = [table for table in tables if not self._is_known(table, heads[table])]
-        answers = dict(in_parallel(one, changed, self._workers))
-        return _asking((table, answers[table] if table in answers else self._known_hint(table)) for table in tables)
+        known = {table: self._seen[table].hint for table, head in heads.told.items() if self._is_known(table, head)}
+        found = ask_all(hint, [table for table in heads.told if table not in known], self._workers)
+        return _look(tables, Answers({**known, **found.told}, {**heads.failed, **found.failed}))
 
     def forget(self, tables: Collection[TableRef]) -> None:
         """The next look at these is like a first one."""
@@ -136,11 +144,9 @@ class SourceWatch:
             self._seen.pop(table, None)
 
     def _is_known(self, table: TableRef, head: object) -> bool:
+        """A head that is mirrored stays so, as far as the source is concerned."""
         seen = self._seen.get(table)
-        return seen is not None and seen.is_good(head, self._timer())
-
-    def _known_hint(self, table: TableRef) -> str | None:
-        return self._seen[table].hint
+        return seen is not None and seen.mark == head and (seen.hint is None or not seen.is_old(self._timer()))
 
     def _hint(self, table: TableRef, head: str) -> str | None:
         try:
@@ -159,8 +165,10 @@ class SourceWatch:
 Watch = ReadyWatch | SourceWatch
 
 
-def _asking(answers: Iterable[tuple[TableRef, str | None]]) -> Hints:
-    return {table: hint for table, hint in answers if hint is not None}
+def _look(tables: Sequence[TableRef], answers: Answers[TableRef, str | None]) -> Look:
+    hints = {table: hint for table in tables if (hint := answers.told.get(table)) is not None}
+    unasked = tuple(table for table in tables if table not in answers.told and table not in answers.failed)
+    return Look(hints, answers.failed, unasked)
 
 
 def _broken(err: LakemirrorError) -> str:

@@ -25,15 +25,6 @@ def test_who_joins_is_fresh_once_also_if_others_watch_the_same() -> None:
             assert board.take_fresh() == ("a",)
 
 
-def test_what_could_not_be_looked_at_is_fresh_still_if_anybody_watches_it() -> None:
-    board = Board()
-    with board.joined("a"):
-        with board.joined("b"):
-            fresh = board.take_fresh()
-        board.give_back(fresh)
-        assert board.take_fresh() == ("a",)
-
-
 def test_who_has_left_is_not_fresh() -> None:
     board = Board()
     with board.joined("a"):

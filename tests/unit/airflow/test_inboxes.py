@@ -15,13 +15,13 @@ import pytest
 from lakemirror import bridge
 from lakemirror.airflow import inboxes, watchers
 from lakemirror.airflow.inboxes import SqsNoticeTrigger
-from lakemirror.airflow.looking import Looker
+from lakemirror.airflow.looking import Looker, Told
 from lakemirror.airflow.queues import Message
 from lakemirror.errors import TransientError
 from lakemirror.model.table import TableRef
 from lakemirror.usecases import watch
 from tests.lake import ORDERS, Lake, rows
-from tests.unit.airflow.triggerer import Triggerer, play
+from tests.unit.airflow.triggerer import Triggerer, failing, play
 
 LATE = TableRef.parse("shop.late")
 
@@ -162,7 +162,7 @@ def test_the_only_message_is_lost_while_somebody_watches(
     looks: list[list[str]] = []
     original = Looker.look
 
-    async def look(looker: Looker, tables: Sequence[str], **more: Any) -> dict[str, str] | None:
+    async def look(looker: Looker, tables: Sequence[str], **more: Any) -> Told:
         found = await original(looker, tables, **more)
         looks.append([*tables])
         return found
@@ -246,5 +246,45 @@ def test_a_queue_and_a_bucket_that_are_away_are_waited_out(lake: Lake, queue: Qu
             assert queue.waiting, "nobody could look, so nobody is done"
         await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
         await triggerer.until(lambda: not queue.waiting)
+
+    play(story)
+
+
+def test_a_table_that_fails_again_and_again_keeps_nobody_back(lake: Lake, queue: Queue) -> None:
+    """Its messages stay in the queue; those of others are done with, in the same batch and after it."""
+    lake.create(LATE).append(rows(1))
+
+    async def story(triggerer: Triggerer) -> None:
+        with failing(LATE) as asked:
+            triggerer.start(trigger(lake, LATE))
+            triggerer.start(trigger(lake))
+            await triggerer.until(lambda: bool(asked))
+            await asyncio.to_thread(lake.mirror, LATE)
+            await asyncio.to_thread(lake.mirror)
+            queue.put(marker(lake, 1, LATE))
+            queue.put(marker(lake, 1))
+            await triggerer.until(lambda: queue.finished == ["m1"])
+            await asyncio.to_thread(commit, lake)
+            queue.put(marker(lake, 2))
+            await triggerer.until(lambda: queue.finished == ["m1", "m2"])
+            assert triggerer.events == {str(ORDERS): ["v1", "v2"], str(LATE): []}
+            assert list(queue.waiting) == ["m0"]
+        await triggerer.until(lambda: not queue.waiting)
+        assert triggerer.events[str(LATE)] == ["v1"]
+
+    play(story)
+
+
+def test_a_table_that_failed_is_looked_at_again_without_a_message(lake: Lake, queue: Queue) -> None:
+    """Its watcher joined at a bad moment: it does not wait for the slow look at all tables."""
+    lake.create(LATE).append(rows(1))
+    lake.mirror(LATE)
+
+    async def story(triggerer: Triggerer) -> None:
+        with failing(LATE) as asked:
+            triggerer.start(trigger(lake))
+            triggerer.start(trigger(lake, LATE))
+            await triggerer.until(lambda: bool(asked))
+        await triggerer.until(lambda: triggerer.events[str(LATE)] == ["v1"])
 
     play(story)

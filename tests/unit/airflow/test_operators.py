@@ -150,6 +150,34 @@ class TestDetect:
             _detect_task().execute(context)
         assert _events(context) == []
 
+    @pytest.mark.parametrize("has_begun", [False, True])
+    def test_a_version_that_an_earlier_try_published_is_still_told(
+        self, app: MagicMock, context: Any, has_begun: bool
+    ) -> None:
+        """The marker was put, and the try died before Airflow took its event: nothing else would tell of it."""
+        context["ti"].try_number = 2
+        app.detect.return_value = _detected("task" if has_begun else "none")
+        app.mirror.return_value = MirrorResult(ORDERS, 8, 42, "none", marker=PUBLISHED.marker)
+        with pytest.raises(DownstreamTasksSkipped) as skipped:
+            _detect_task().execute(context)
+        assert skipped.value.tasks == ["publish_version"]
+        (event,) = _events(context)
+        assert event.dest_asset_key.uri == assets.ready_asset(ORDERS).uri
+        assert event.extra == {
+            "table": "sales.orders",
+            "version": 8,
+            "snapshot_id": "42",
+            "marker": "file:///m/_ready/v8.ready.json",
+        }
+
+    def test_a_later_try_that_finds_no_version_tells_nothing(self, app: MagicMock, context: Any) -> None:
+        context["ti"].try_number = 2
+        app.detect.return_value = _detected("none")
+        app.mirror.return_value = MirrorResult(ORDERS, None, None, "none")
+        with pytest.raises(AirflowSkipException, match="nothing to do"):
+            _detect_task().execute(context)
+        assert _events(context) == []
+
     @pytest.mark.parametrize(
         ("err", "is_retried"),
         [

@@ -24,7 +24,7 @@ from lakemirror.model.table import TableRef
 from lakemirror.usecases import watch
 from lakemirror.usecases.watch import ReadyWatch
 from tests.lake import ORDERS, Lake, rows
-from tests.unit.airflow.triggerer import Triggerer, play
+from tests.unit.airflow.triggerer import Triggerer, failing, play
 
 LATE = TableRef.parse("shop.late")
 SHARED = {"config_path": "/c", "poll_interval_s": 5}
@@ -241,6 +241,34 @@ def test_trouble_is_waited_out(lake: Lake) -> None:
         await triggerer.until(lambda: triggerer.events[str(ORDERS)] == ["v1"])
 
     play(story)
+
+
+@pytest.mark.parametrize("kind", [ready, head])
+def test_a_table_that_fails_again_and_again_keeps_nobody_back(
+    lake: Lake, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The catalog answers 503 for one table, for ever: the others are told, and it is as soon as it can be."""
+    lake.create(LATE).append(rows(1))
+    for table in (ORDERS, LATE):
+        lake.mirror(table)
+    if kind is head:
+        for table in (ORDERS, LATE):
+            lake.source.load_table(str(table)).append(rows(1))
+
+    async def story(triggerer: Triggerer) -> None:
+        with failing(LATE) as asked:
+            for table in (LATE, ORDERS):
+                triggerer.start(kind(lake, table))
+            await triggerer.until(lambda: len(triggerer.events[str(ORDERS)]) == 1)
+            await triggerer.until(lambda: len(asked) >= 2)
+            await asyncio.to_thread(commit, lake)
+            await asyncio.to_thread(lake.mirror) if kind is ready else None
+            await triggerer.until(lambda: len(triggerer.events[str(ORDERS)]) == 2)
+            assert triggerer.events[str(LATE)] == []
+        await triggerer.until(lambda: len(triggerer.events[str(LATE)]) == 1)
+
+    play(story)
+    assert "shop.late cannot be told of now" in caplog.text
 
 
 def test_a_configuration_that_is_broken_for_a_while_is_waited_out_and_a_new_one_taken(lake: Lake) -> None:

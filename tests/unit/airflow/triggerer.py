@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import structlog
 from airflow.triggers.shared_stream import SharedStreamManager
 
+from lakemirror import bridge
 from lakemirror.airflow.watchers import TableWatchTrigger
+from lakemirror.errors import TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.usecases import watch
 
 
 class Triggerer:
@@ -68,3 +75,18 @@ def play(story: Callable[[Triggerer], Awaitable[None]]) -> None:
                 await asyncio.wait({*triggerer.tasks.values()})
 
     asyncio.run(whole())
+
+
+@contextmanager
+def failing(table: TableRef) -> Iterator[list[str]]:
+    """A watch that looks for markers of this table fails in passing; the list is as long as that was tried."""
+    asked: list[str] = []
+
+    def published(store: Any, layout: Any) -> Any:
+        if layout.root.endswith(f"/{table.folder}"):
+            asked.append(layout.root)
+            raise TransientError("list", str(table), "503")
+        return bridge.published(store, layout)
+
+    with patch.object(watch, "bridge", SimpleNamespace(published=published, read_ready=bridge.read_ready)):
+        yield asked

@@ -8,12 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakemirror import currency
 from lakemirror.errors import LostRaceError, UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import Reached
+from lakemirror.model.layout import TableLayout
+from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import ConditionFailed, ObjectInfo, ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
+from tests.unit.markers import marker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOME = "memory://bucket/mirror"
@@ -79,6 +83,33 @@ def test_what_is_not_lowered_asks_the_catalog_nothing(store: ObjectStore) -> Non
     groups.record(store, HOME, "g", ["a"], "a", Reached(1, at(1)), at(7))
     for version in (1, 2):
         groups.record(store, HOME, "g", ["a"], "a", Reached(version, at(version)), at(7), ask)
+
+
+def test_what_a_chosen_snapshot_lowers_is_asked_again_and_told(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, minutes in (("a", 5), ("b", 1)):
+        groups.record(store, HOME, "g", ["a", "b"], name, Reached(2, at(minutes)), at(6))
+    chosen = Reached(3, at(2), is_chosen=True)
+    found = groups.record(store, HOME, "g", ["a", "b"], "a", chosen, at(7), lambda: Reached(4, at(6)))
+    assert (found.tables["a"], caplog.text) == (Reached(4, at(6)), ""), "a faster follower shows the next version"
+    chosen = Reached(5, at(3), is_chosen=True)
+    found = groups.record(store, HOME, "g", ["a", "b"], "a", chosen, at(8), lambda: chosen)
+    assert (found.tables["a"], found.watermark, found.moves_back) == (chosen, at(1), ())
+    told = "group g: a goes back from 2026-05-01 12:06:00+00:00 to 2026-05-01 12:03:00+00:00"
+    assert told in caplog.text, "the watermark does not move, its entry does"
+
+
+def test_a_note_counts_for_its_own_version_only(store: ObjectStore) -> None:
+    """v2 was all there was at some time; v3 may be an older snapshot, which somebody asked for."""
+    layout = TableLayout.of(HOME, TableRef.parse("s.a"))
+    currency.note(store, layout, currency.Current(2, at(30)))
+    for version, want in ((1, at(1)), (2, at(30)), (3, at(1))):
+        shown = marker(layout, version=version, source_committed_at=at(1))
+        assert groups.reached(store, layout, shown) == Reached(version, want)
+    shown = marker(layout, source_metadata_location="s3://b/t/metadata/9.json#snapshot=42")
+    assert groups.reached(store, layout, shown).is_chosen
+    assert not groups.reached(store, layout, marker(layout)).is_chosen
 
 
 def gone() -> Reached | None:

@@ -48,6 +48,19 @@ def test_a_mirror_that_was_put_back_moves_it_back_and_says_so() -> None:
     assert found.moves_back == (MoveBack(at(8), at(5), at(1), "a"),)
 
 
+def test_a_newer_version_takes_nothing_back_unless_it_shows_a_snapshot_that_was_chosen() -> None:
+    """The clock of a source that commits may be behind that of the replicator which looked before."""
+    before = group(a=Reached(3, at(5)), b=Reached(2, at(6)))
+    found = before.advanced(["a", "b"], "a", Reached(4, at(1)), at(8))
+    assert (found.tables["a"], found.moves_back) == (Reached(4, at(5)), ())
+    found = before.advanced(["a", "b"], "a", Reached(4, at(1), is_chosen=True), at(8))
+    assert (found.tables["a"], found.watermark) == (Reached(4, at(1)), at(1))
+    assert found.moves_back == (MoveBack(at(8), at(5), at(1), "a"),)
+    again = found.advanced(["a", "b"], "a", Reached(4, at(1), is_chosen=True), at(9))
+    assert again == found
+    assert GroupWatermark.from_bytes(found.to_bytes(), URI) == found
+
+
 def test_a_table_that_joins_moves_it_back_and_says_so() -> None:
     joined = group(a=Reached(3, at(5))).advanced(["a", "b"], "a", Reached(4, at(6)), at(8))
     assert joined.moves_back == (MoveBack(at(8), at(5), None, "b"),)

@@ -11,6 +11,8 @@ import pytest
 
 from lakemirror import bridge
 from lakemirror.app import App
+from lakemirror.catalogs.asking import Answers
+from lakemirror.catalogs.heads import Head
 from lakemirror.errors import TransientError
 from lakemirror.follow.follower import head_of
 from lakemirror.model.table import TableRef
@@ -68,16 +70,16 @@ def follower(lake: Lake, spy: Spy) -> ReadyWatch:
 
 def test_ready_a_table_asks_until_the_mirror_shows_its_newest_version(lake: Lake) -> None:
     watch = lake.follower().watch_ready()
-    assert watch.look(BOTH) == {}
+    assert watch.look(BOTH).hints == {}
     lake.mirror()
-    assert watch.look(BOTH) == {ORDERS: "v1"}
+    assert watch.look(BOTH).hints == {ORDERS: "v1"}
     lake.follow()
-    assert lake.follower().watch_ready().look(BOTH) == {}
+    assert lake.follower().watch_ready().look(BOTH).hints == {}
     watch.forget([ORDERS])
-    assert watch.look(BOTH) == {}
+    assert watch.look(BOTH).hints == {}
     lake.source.load_table(str(ORDERS)).append(rows(1))
     lake.mirror()
-    assert watch.look(BOTH) == {ORDERS: "v2"}
+    assert watch.look(BOTH).hints == {ORDERS: "v2"}
 
 
 def test_ready_an_idle_look_is_one_head(lake: Lake) -> None:
@@ -106,15 +108,15 @@ def test_ready_versions_behind_a_demoted_one_are_found_in_time(lake: Lake) -> No
     clock = [0.0]
     app = App(lake.follower().config, timer=lambda: clock[0])
     watch = app.watch_ready()
-    assert watch.look([ORDERS]) == {}
+    assert watch.look([ORDERS]).hints == {}
     lake.source.load_table(str(ORDERS)).append(rows(1))
     lake.mirror()
     ready = lake.mirror_folder / "shop/orders/_ready"
     (ready / "v2.ready.json").rename(ready / "v2.demoted.json")
     lake.mirror()
-    assert watch.look([ORDERS]) == {}
+    assert watch.look([ORDERS]).hints == {}
     clock[0] = RELIST_S
-    assert watch.look([ORDERS]) == {ORDERS: "v3"}
+    assert watch.look([ORDERS]).hints == {ORDERS: "v3"}
 
 
 def test_ready_a_damaged_table_asks_for_a_run_that_says_so_and_keeps_nobody_back(lake: Lake) -> None:
@@ -123,18 +125,39 @@ def test_ready_a_damaged_table_asks_for_a_run_that_says_so_and_keeps_nobody_back
     ready = lake.mirror_folder / "shop/late/_ready"
     ready.mkdir(parents=True)
     (ready / ("v" + "9" * 30 + ".ready.json")).write_text("{}")
-    hints = lake.follower().watch_ready().look(BOTH)
+    hints = lake.follower().watch_ready().look(BOTH).hints
     assert hints[ORDERS] == "v1"
     assert hints[LATE].startswith("error: read marker")
 
 
 def test_ready_trouble_in_passing_loses_nothing(lake: Lake) -> None:
     watch = lake.follower().watch_ready()
-    assert watch.look(BOTH) == {}
+    assert watch.look(BOTH).hints == {}
     lake.mirror()
-    with away(), pytest.raises(TransientError):
-        watch.look(BOTH)
-    assert watch.look(BOTH) == {ORDERS: "v1"}
+    with away():
+        found = watch.look(BOTH)
+        assert (found.hints, [*found.failed], found.unasked) == ({}, [ORDERS], ()), "of the other one it is known"
+        watch.forget(BOTH)
+        assert [*watch.look(BOTH).failed] == [*BOTH]
+    assert watch.look(BOTH).hints == {ORDERS: "v1"}
+
+
+def test_ready_a_table_of_which_the_catalog_cannot_tell_now_keeps_nobody_back(lake: Lake) -> None:
+    lake.create(LATE).append(rows(1))
+    for table in BOTH:
+        lake.mirror(table)
+
+    def busy(catalog: Any, store: Any, layout: Any, table: TableRef) -> Any:
+        if table == LATE:
+            raise TransientError("load table", str(table), "503")
+        return head_of(catalog, store, layout, table)
+
+    ready = lake.follower().watch_ready()
+    with patch.object(watch, "head_of", busy):
+        for _ in range(2):
+            found = ready.look(BOTH)
+            assert (found.hints, [*found.failed]) == ({ORDERS: "v1"}, [LATE])
+    assert ready.look(BOTH).hints == {ORDERS: "v1", LATE: "v1"}
 
 
 class Asked:
@@ -150,7 +173,7 @@ class Asked:
             return head_of(*args)
 
         with patch.object(watch, "head_of", counted):
-            return self.watch.look([ORDERS])
+            return self.watch.look([ORDERS]).hints
 
 
 def test_ready_a_table_that_stays_behind_asks_the_catalog_once_in_a_while(lake: Lake) -> None:
@@ -165,10 +188,26 @@ def test_ready_a_table_that_stays_behind_asks_the_catalog_once_in_a_while(lake: 
         asked.now += 1
     assert asked.count == 3
     lake.follow()
+    for later_s in (0, 1, RELIST_S - 2, 1):
+        asked.now += later_s
+        assert asked.look() == {}
+    assert asked.count == 5, "one that is up to date is asked of no more often"
+
+
+def test_ready_a_catalog_that_was_restored_from_a_backup_is_noticed_in_time(lake: Lake) -> None:
+    """No new version comes: nothing but the catalog tells that readers were put back."""
+    lake.sync()
+    catalog = lake.folder / "mirror.db"
+    backup = catalog.read_bytes()
+    lake.source.load_table(str(ORDERS)).append(rows(1))
+    lake.sync()
+    asked = Asked(lake)
     assert asked.look() == {}
-    asked.now += 10 * RELIST_S
+    catalog.write_bytes(backup)
+    asked.now = RELIST_S - 1
     assert asked.look() == {}
-    assert asked.count == 4, "one that is up to date asks for nothing until there is a new version"
+    asked.now = RELIST_S
+    assert asked.look() == {ORDERS: "v2"}
 
 
 def test_ready_a_version_that_was_demoted_and_restored_asks_again(lake: Lake) -> None:
@@ -187,29 +226,29 @@ def test_ready_a_version_that_was_demoted_and_restored_asks_again(lake: Lake) ->
 def test_source_a_head_whose_run_failed_asks_again_and_one_that_was_mirrored_does_not(lake: Lake) -> None:
     spy, now = Spy(), [0.0]
     heads = App(lake.app().config, timer=lambda: now[0], wrap_store=spy.wrap).watch_source()
-    assert list(heads.look(BOTH)) == [ORDERS]
+    assert list(heads.look(BOTH).hints) == [ORDERS]
     spy.cost()
     now[0] = RELIST_S - 1
-    assert list(heads.look(BOTH)) == [ORDERS]
+    assert list(heads.look(BOTH).hints) == [ORDERS]
     assert spy.cost() == {}
     now[0] = RELIST_S
-    assert list(heads.look(BOTH)) == [ORDERS]
+    assert list(heads.look(BOTH).hints) == [ORDERS]
     assert spy.cost() == {"list": 1}
     lake.mirror()
     now[0] += RELIST_S
-    assert heads.look(BOTH) == {}
+    assert heads.look(BOTH).hints == {}
 
 
 def test_source_a_head_asks_until_it_is_mirrored(lake: Lake) -> None:
     watch = lake.app().watch_source()
-    (head,) = watch.look(BOTH).values()
+    (head,) = watch.look(BOTH).hints.values()
     assert head == lake.source.load_table(str(ORDERS)).metadata_location
     lake.mirror()
-    assert lake.app().watch_source().look(BOTH) == {}, "a new one looks at the bucket, not at a memory"
+    assert lake.app().watch_source().look(BOTH).hints == {}, "a new one looks at the bucket, not at a memory"
     watch.forget([ORDERS])
-    assert watch.look(BOTH) == {}
+    assert watch.look(BOTH).hints == {}
     lake.source.load_table(str(ORDERS)).append(rows(1))
-    assert list(watch.look(BOTH)) == [ORDERS]
+    assert list(watch.look(BOTH).hints) == [ORDERS]
 
 
 def test_source_an_idle_look_asks_the_catalog_alone(lake: Lake) -> None:
@@ -227,13 +266,25 @@ def test_source_a_dropped_table_asks_for_nothing_and_a_recreated_one_does(lake: 
     watch = lake.app().watch_source()
     watch.look(BOTH)
     lake.source.drop_table(str(ORDERS))
-    assert watch.look(BOTH) == {}
+    assert watch.look(BOTH).hints == {}
     lake.create().append(rows(1))
-    assert list(watch.look(BOTH)) == [ORDERS]
+    assert list(watch.look(BOTH).hints) == [ORDERS]
 
 
 def test_source_trouble_in_passing_loses_nothing(lake: Lake) -> None:
     watch = lake.app().watch_source()
-    with away(), pytest.raises(TransientError):
-        watch.look(BOTH)
-    assert list(watch.look(BOTH)) == [ORDERS]
+    with away():
+        found = watch.look(BOTH)
+        assert (found.hints, [*found.failed]) == ({}, [ORDERS]), "the other one is not there"
+    assert list(watch.look(BOTH).hints) == [ORDERS]
+
+
+def test_source_a_table_whose_head_cannot_be_told_now_keeps_nobody_back(lake: Lake) -> None:
+    heads = lake.app().watch_source()
+    busy = TransientError("read head", str(LATE), "503")
+    location = str(lake.source.load_table(str(ORDERS)).metadata_location)
+    answers: Answers[TableRef, Head] = Answers({ORDERS: location}, {LATE: busy})
+    with patch.object(watch, "read_heads", return_value=answers):
+        assert heads.look(BOTH) == watch.Look({ORDERS: location}, {LATE: busy}, ())
+        other = TableRef.parse("shop.other")
+        assert heads.look([*BOTH, other]) == watch.Look({ORDERS: location}, {LATE: busy}, (other,))

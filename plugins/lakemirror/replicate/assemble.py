@@ -178,4 +178,4 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
     statistics = change.known_statistics | {*change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     retained = frozenset(change.retained)
-    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation)
+    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation, change.former)

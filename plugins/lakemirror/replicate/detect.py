@@ -181,6 +181,7 @@ def _step_to(
         generation=known.generation,
         left_out=(*left_out, *retained.left_out),
         manifests=as_table(manifests),
+        former=known.former,
     )
     return replace(change, plan_id=change.expected_plan_id)
 
@@ -200,7 +201,7 @@ def _known(
     """What the newest version holds under the map that is in force now.
 
     Manifests of the mirror hold places of files; deletes written by another map would miss those files. So a map that
-    sends any known place elsewhere begins anew, in a folder of its own that is named by it: nothing that was written
+    sends any place elsewhere than this generation ever did begins anew, in a folder of its own that is named by it: nothing that was written
     under another map is built on, and nothing of it is overwritten. So does a table that was recreated: its files may
     have the names of those that the mirror has of the table before it.
     """
@@ -211,9 +212,11 @@ def _known(
         generation = "" if is_first else generation
         return VersionIndex.empty(prefix_map(location, layout, sides.roots, generation), generation), ()
     paths = prefix_map(location, layout, sides.roots, index.generation)
-    change = paths.first_change(index.paths)
+    ever = index.ever
+    change = paths.first_change(ever)
     if change is None:
-        return replace(index, paths=paths), ()
+        former = tuple(rule for rule in ever.rules if rule not in paths.rules)
+        return replace(index, paths=paths, former=former), ()
     paths = prefix_map(location, layout, sides.roots, generation)
     told = f"everything that was mirrored before: {change}; all files are copied anew, below {layout.home(generation)}"
     return VersionIndex.empty(paths, generation), (told,)

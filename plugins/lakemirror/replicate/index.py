@@ -22,6 +22,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
 _DOCUMENT = b"lakemirror.index"
+Rules = tuple[tuple[str, str], ...]  # places of the source and theirs in the mirror
 _GENERATION = re.compile(r"[0-9a-f]{0,64}")
 ROWS = pa.schema(
     [
@@ -40,7 +41,8 @@ ROWS = pa.schema(
 class VersionIndex:
     """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds.
 
-    `paths` is the map by which the version was written: files that it holds lie where that map put them.
+    `paths` is the map by which the version was written. Manifests that were reused hold files where the map of their own
+    time put them: `former` are the rules of such maps that are no longer in force.
     """
 
     manifests: pa.Table
@@ -48,10 +50,16 @@ class VersionIndex:
     statistics: frozenset[tuple[str, int]]  # paths and sizes
     paths: PrefixMap
     generation: str = ""  # names the map, once it is not the first one of this mirror table
+    former: Rules = ()
 
     @classmethod
     def empty(cls, paths: PrefixMap, generation: str = "") -> VersionIndex:
         return cls(ROWS.empty_table(), frozenset(), frozenset(), paths, generation)
+
+    @property
+    def ever(self) -> PrefixMap:
+        """Every rule by which anything of this generation was written; none of them contradicts another."""
+        return PrefixMap.of(dict((*self.former, *self.paths.rules)))
 
     @property
     def referenced(self) -> frozenset[int]:
@@ -70,6 +78,7 @@ class VersionIndex:
             "statistics": sorted(self.statistics),
             "rules": self.paths.rules,
             "generation": self.generation,
+            "former": self.former,
         }
         table = self.manifests.sort_by("source").replace_schema_metadata({_DOCUMENT: json.dumps(document).encode()})
         data = segments.encode(table)
@@ -88,20 +97,22 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     table = segments.decode(data, uri, ROWS)
     root = uri.rpartition(f"/{INDEX_FOLDER}/")[0]
     is_inside = control.inside(root)
+    are_rules = control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True)))
     fields: dict[str, control.Check] = {
         "mirrored": control.all_of(control.is_id),
         "statistics": control.all_of(control.tuple_of(control.is_text, control.is_count)),
-        "rules": control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True))),
+        "rules": are_rules,
         "generation": lambda value: isinstance(value, str) and _GENERATION.fullmatch(value) is not None,
     }
-    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields)
+    later = {"former": are_rules}
+    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields, later)
     rows = table.replace_schema_metadata(None)
     for target in rows["target"].to_pylist():
         if not is_inside(target):
             raise control.altered(uri, f"{target} lies outside {root}")
     if pc.any(pc.greater(0, rows["target_length"])).as_py() or rows["snapshots"].combine_chunks().flatten().null_count:
         raise control.altered(uri, "a length is negative, or a snapshot has no id")
-    rules = tuple((source, target) for source, target in document["rules"])
+    rules, former = (tuple((source, target) for source, target in document.get(name, ())) for name in ("rules", "former"))
     mirrored = frozenset(document["mirrored"])
     statistics = frozenset((path, size) for path, size in document["statistics"])
-    return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"])
+    return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"], former)

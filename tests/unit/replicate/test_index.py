@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -56,6 +57,25 @@ def test_round_trip_in_any_order_gives_one_object(store: ObjectStore) -> None:
     )
 
 
+def test_rules_that_are_no_longer_in_force_are_remembered(store: ObjectStore) -> None:
+    former = (("s3://old", f"{ROOT}/_roots/old"),)
+    loaded = indexes.load(store, *replace(index(), former=former).save(store, LAYOUT))
+    assert loaded.former == former
+    assert loaded.ever == PrefixMap.of({**dict(PATHS.rules), **dict(former)})
+
+
+def test_an_index_that_was_written_before_there_were_such_is_read(store: ObjectStore) -> None:
+    uri, _ = index(row("a", 1)).save(store, LAYOUT)
+    table = segments.decode(store.get(uri).data, uri, ROWS)
+    document = json.loads(table.schema.metadata[b"lakemirror.index"])
+    later = {name: document.pop(name) for name in ("former",)}
+    old = segments.encode(table.replace_schema_metadata({b"lakemirror.index": json.dumps(document).encode()}))
+    store.put(uri, old, Overwrite())
+    loaded = indexes.load(store, uri, hashlib.sha256(old).hexdigest())
+    assert (later, loaded.former) == ({"former": []}, ())
+    assert loaded.ever == loaded.paths == PATHS
+
+
 def test_referenced_are_the_snapshots_whose_manifests_it_holds() -> None:
     assert index(row("a", 1), row("b", 1, 5)).referenced == {1, 5}
     assert VersionIndex.empty(PATHS).referenced == frozenset()
@@ -76,6 +96,7 @@ FORGED = [
     replace(index(), generation="../../other"),
     replace(index(), paths=PrefixMap((("s3://src", "memory://m/other"),))),
     replace(index(), paths=PrefixMap((("s3://src", f"{ROOT}/.."),))),
+    replace(index(), former=(("s3://src", "memory://m/other"),)),
     replace(index(), mirrored=frozenset({"x"})),  # type: ignore[arg-type]
     replace(index(), statistics=frozenset({7})),  # type: ignore[arg-type]
 ]

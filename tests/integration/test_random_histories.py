@@ -14,6 +14,7 @@ import pytest
 from lakemirror.errors import PermanentError
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.replicate import detect as detecting
+from lakemirror.replicate.index import VersionIndex
 from tests.duckdb_judge import DuckDbJudge
 from tests.histories.machine import replay, run
 from tests.histories.mirroring import SyntheticHistory
@@ -85,3 +86,30 @@ def test_a_recreated_table_with_the_old_names(
     monkeypatch.setattr(detecting, "_known", lambda *args, is_first: known(*args, is_first=True))
     with pytest.raises(PermanentError, match="another object"):
         history.sync(0, 0, 0)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_root_that_was_away_and_comes_back_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
+) -> None:
+    """What `drop_a_root` does: a mirror that forgets the roots of earlier versions is found."""
+    history = SyntheticHistory(tmp_path, 2, 0, {})
+    history.append(0, 1, 0)
+    history.sync(0, 0, 1)
+    history.add_a_root(0, 0, 0)
+    history.write_data_elsewhere(0, 1, 0)
+    history.append(0, 1, 0)
+    history.sync(0, 0, 1)
+    history.drop_a_root(0, 1, 0)
+    history.source.data_home = None
+    history.append(0, 1, 0)
+    history.sync(0, 0, 1)
+    assert history.away
+    history.delete_positions(1, 63, 2)
+    if forgets:
+        monkeypatch.setattr(VersionIndex, "ever", property(lambda index: index.paths))
+        with pytest.raises(AssertionError, match="rows of snapshot"):
+            history.sync(0, 0, 1)
+    else:
+        history.sync(0, 0, 1)
+    assert not history.away

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from lakemirror import bridge
 from lakemirror.bridge import Newest, Ordinals
@@ -27,6 +28,7 @@ from lakemirror.replicate.change import Change
 from lakemirror.replicate.history import HistoryBudget, retain
 from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
+from lakemirror.replicate.rollback import Mirrored, went_back
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
 from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
@@ -286,15 +288,18 @@ def _check_policy(table: TableRef, metadata: Json, head: int | None, newest: Mar
                 "set on_source_recreated: follow to mirror the new table",
             )
         return
-    sequence = _sequence_number(metadata, head)
-    if sequence < newest.sequence_number and not policy.follow_rollback:
+    if policy.follow_rollback:
+        return
+    mirrored = Mirrored(newest.snapshot_id, newest.sequence_number, _milliseconds(newest.source_committed_at))
+    where = went_back(metadata, head, mirrored)
+    if where is not None:
         raise PermanentError(
             "detect",
             str(table),
-            f"the source was rolled back (from sequence number {newest.sequence_number} to {sequence})",
+            f"the source was rolled back (from snapshot {newest.snapshot_id} {where})",
             "set on_source_rollback: follow to let the mirror go back too",
         )
 
 
-def _sequence_number(metadata: Json, snapshot_id: int | None) -> int:
-    return 0 if snapshot_id is None else int(metadata_json.snapshots(metadata)[snapshot_id].get("sequence-number", 0))
+def _milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)

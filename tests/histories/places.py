@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lakemirror.errors import PermanentError
 from lakemirror.model.results import MirrorResult
-from tests.histories.actions import action, chosen
+from tests.histories.actions import action, chosen, subset
 from tests.histories.table_changes import TableChanges
-from tests.lake import Lake
+from tests.lake import Lake, path_of
 
 ROOTS_AT_MOST = 3
 
@@ -101,6 +102,14 @@ class PlaceChanges(TableChanges):
     def write_data_elsewhere(self, a: int, b: int, c: int) -> None:
         """write.data.path: from now on below a further root, or again below the table's own location."""
         self.source.data_home = chosen([*self.roots.values()], a) if b % 4 else None
+
+    @action(when=TableChanges.has_snapshot)
+    def move_lists(self, a: int, b: int, c: int) -> None:
+        """The manifest lists of some snapshots lie elsewhere, under the same ids: metadata that was moved."""
+        for one in subset([*self.source.snapshots.values()], a):
+            path = self.source.write("metadata", "moved-snap.avro", path_of(one.list_path).read_bytes())
+            self.source.snapshots[one.id] = replace(one, list_path=path)
+        self.source.publish()
 
     @action()
     def recreate(self, a: int, b: int, c: int) -> None:

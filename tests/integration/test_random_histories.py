@@ -113,3 +113,18 @@ def test_a_root_that_was_away_and_comes_back_renamed(
     else:
         history.sync(0, 0, 1)
     assert not history.away
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_lists_that_were_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, forgets: bool) -> None:
+    """What `move_lists` does: a mirror that knows snapshots by their ids alone is found."""
+    history = SyntheticHistory(tmp_path, 2, 0, {})
+    history.append(0, 1, 0)
+    history.sync(0, 0, 1)
+    history.move_lists(0, 0, 0)
+    if forgets:
+        monkeypatch.setattr(VersionIndex, "moved", lambda index, lists: frozenset())
+        with pytest.raises(PermanentError, match="the manifest list of the head is not in the bucket"):
+            history.sync(0, 0, 1)
+    else:
+        history.sync(0, 0, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from lakemirror.model.results import Rewritten
 from lakemirror.replicate import control
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import fingerprint_of, read_metadata
-from lakemirror.replicate.index import ROWS, VersionIndex
+from lakemirror.replicate.index import ROWS, VersionIndex, place_of
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.rewrite import (
     REWRITTEN_DELETES,
@@ -94,8 +94,10 @@ def assemble(
     )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
-    index_uri, index_sha256 = index.save(mirror, layout)
-    snapshot = metadata_json.snapshots(metadata).get(change.head) if change.head is not None else None
+    there = metadata_json.snapshots(metadata)
+    lists_at = {one: place_of(change.paths.map(there[one]["manifest-list"])) for one in change.retained}
+    index_uri, index_sha256 = replace(index, lists=lists_at).save(mirror, layout)
+    snapshot = there.get(change.head) if change.head is not None else None
     return Assembled(
         metadata_uri=metadata_uri,
         metadata_sha256=hashlib.sha256(document.data).hexdigest(),

@@ -142,7 +142,10 @@ def _step_to(
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = _source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
+    known, moved = _with_its_lists(known, metadata, paths)
     step = Step(table, metadata, head, known, paths)
+    if forgotten := moved - {*step.referenced()}:
+        left_out += (f"{len(forgotten)} earlier versions: their manifest lists lie elsewhere on the source now",)
     retained = retain(
         str(table),
         metadata,
@@ -222,6 +225,19 @@ def _known(
     paths = prefix_map(location, layout, sides.roots, generation)
     told = f"everything that was mirrored before: {change}; all files are copied anew, below {layout.home(generation)}"
     return VersionIndex.empty(paths, generation), (told,)
+
+
+def _with_its_lists(known: VersionIndex, metadata: Json, paths: PrefixMap) -> tuple[VersionIndex, frozenset[int]]:
+    """What is known, without the snapshots whose list was moved on the source; and those.
+
+    The mirror shows the list where the source's goes by the map. Of a snapshot that refs need it is written there as if
+    the snapshot were new. Others are not read again.
+    """
+    there = metadata_json.snapshots(metadata)
+    names = {one: there[one]["manifest-list"] for one in known.mirrored if "manifest-list" in there.get(one, ())}
+    shown = {one: target for one, name in names.items() if (target := paths.find(name)) is not None}
+    moved = known.moved(shown)
+    return known.without(moved), moved
 
 
 def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], generation: str = "") -> PrefixMap:

@@ -94,8 +94,7 @@ def test_the_lists_of_a_thousand_versions_are_small(store: ObjectStore) -> None:
     ids = frozenset(range(7_000_000_000_000_000_000, 7_000_000_000_000_001_000))
     lists = {one: indexes.place_of(f"{ROOT}/metadata/snap-{one}-1-{one:032d}.avro") for one in ids}
     sizes = [
-        len(store.get(replace(index(), mirrored=ids, lists=known).save(store, LAYOUT)[0]).data)
-        for known in ({}, lists)
+        len(store.get(replace(index(), mirrored=ids, lists=known).save(store, LAYOUT)[0]).data) for known in ({}, lists)
     ]
     assert sizes[1] - sizes[0] < 30_000
 

@@ -34,7 +34,9 @@ CASES = [
     pytest.param(LINE, None, 2, "to no snapshot at all", id="back to nothing"),
     pytest.param(TURNED, 3, 2, "to snapshot 1, and written to since", id="back, and written to"),
     pytest.param(TURNED, 4, 2, "to snapshot 1, and written to since", id="back, and written to twice"),
-    pytest.param(only(TURNED, 1, 3, 4), 4, 2, "to snapshot 1, and written to since", id="what was taken back is expired"),
+    pytest.param(
+        only(TURNED, 1, 3, 4), 4, 2, "to snapshot 1, and written to since", id="what was taken back is expired"
+    ),
     pytest.param({1: None, 2: 1, 3: None}, 3, 2, None, id="replaced"),
     pytest.param({3: None}, 3, 2, None, id="replaced, and all before expired"),
     pytest.param({1: None, 2: 1, 3: None}, 2, 3, "to snapshot 2", id="back from a replacement"),

@@ -206,9 +206,9 @@ def _known(
     """What the newest version holds under the map that is in force now.
 
     Manifests of the mirror hold places of files; deletes written by another map would miss those files. So a map that
-    sends any place elsewhere than this generation ever did begins anew, in a folder of its own that is named by it: nothing that was written
-    under another map is built on, and nothing of it is overwritten. So does a table that was recreated: its files may
-    have the names of those that the mirror has of the table before it.
+    sends any place elsewhere than this generation ever did begins anew, in a folder of its own that is named by it:
+    nothing that was written under another map is built on, and nothing of it is overwritten. So does a table that was
+    recreated: its files may have the names of those that the mirror has of the table before it.
     """
     location = metadata["location"]
     whole = prefix_map(location, layout, sides.roots)

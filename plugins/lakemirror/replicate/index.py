@@ -44,8 +44,8 @@ class VersionIndex:
 
     `lists` tells by a hash where the manifest list of each of them lies in the mirror; older indexes do not say it.
 
-    `paths` is the map by which the version was written. Manifests that were reused hold files where the map of their own
-    time put them: `former` are the rules of such maps that are no longer in force.
+    `paths` is the map by which the version was written. Manifests that were reused hold files where the map of their
+    own time put them: `former` are the rules of such maps that are no longer in force.
     """
 
     manifests: pa.Table
@@ -136,7 +136,9 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
             raise control.altered(uri, f"{target} lies outside {root}")
     if pc.any(pc.greater(0, rows["target_length"])).as_py() or rows["snapshots"].combine_chunks().flatten().null_count:
         raise control.altered(uri, "a length is negative, or a snapshot has no id")
-    rules, former = (tuple((source, target) for source, target in document.get(name, ())) for name in ("rules", "former"))
+    rules, former = (
+        tuple((source, target) for source, target in document.get(name, ())) for name in ("rules", "former")
+    )
     mirrored = frozenset(document["mirrored"])
     lists = document.get("lists", [""] * len(document["mirrored"]))
     if len(lists) != len(document["mirrored"]):

@@ -52,7 +52,8 @@ def _machine() -> str:
 def _start_of(pid: int) -> int | None:
     """When a process was started, in ticks since the boot; None: it is dead, though not yet buried.
 
-    ProcessLookupError if there is no such process; PermissionError if there may be, hidden by how /proc is mounted (hidepid).
+    ProcessLookupError if there is no such process; PermissionError if there may be one, hidden by how /proc is mounted
+    (hidepid).
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

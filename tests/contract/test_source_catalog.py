@@ -97,6 +97,26 @@ def test_snapshots_are_pinned_and_let_go(home: Home) -> None:
     assert change() == (False, {"theirs": old})
 
 
+def test_a_pin_is_renewed_once_half_of_its_time_is_over(home: Home) -> None:
+    """Not each time that it is found: a commit is another state of the source, and makes another plan."""
+    table = home.writer().create_table(str(home.table()), SCHEMA)
+    table.append(rows(1))
+    snapshot = table.metadata.snapshots[0]
+
+    def ends_after(seconds: int) -> tuple[bool, int]:
+        """Look again so long after the snapshot was made; when the pin ends by then."""
+        now_ms = snapshot.timestamp_ms + seconds * 1000
+        names = {"lakemirror-pin-a": snapshot.snapshot_id}
+        made = home.pins().change(home.table(), names, drops=lambda name: True, seconds=60, now_ms=now_ms)
+        age_ms = home.writer().load_table(str(home.table())).metadata.refs["lakemirror-pin-a"].max_ref_age_ms
+        return made, (age_ms or 0) // 1000
+
+    assert ends_after(0) == (True, 60)
+    assert ends_after(29) == (False, 60)
+    assert ends_after(31) == (True, 91)
+    assert ends_after(500) == (True, 560), "nobody had expired it yet"
+
+
 def test_a_pin_that_cannot_be_set_is_transient_and_tells_no_secret(home: Home) -> None:
     with pytest.raises(TransientError, match="source_pin_seconds") as caught:
         home.pins().change(home.table("no_such"), {}, drops=lambda name: True, seconds=60, now_ms=0)

@@ -61,6 +61,12 @@ class Comparison:
         heads = [one for one in metadata["snapshots"] if one["snapshot-id"] == metadata["current-snapshot-id"]]
         return sorted(row for head in heads for row in self._reader.snapshot(head).rows.elements())
 
+    def counts(self, source_uri: str, mirror_uri: str) -> dict[int | None, int]:
+        """How many rows the source has at each snapshot that the mirror keeps."""
+        kept = {one["snapshot-id"] for one in self._reader.metadata(mirror_uri)["snapshots"]}
+        found = [one for one in self._reader.metadata(source_uri)["snapshots"] if one["snapshot-id"] in kept]
+        return {one["snapshot-id"]: self._reader.snapshot(one).rows.total() for one in found}
+
     def check_objects(self) -> None:
         """Nothing that was there has changed or gone; nothing that is new names a place of the source."""
         found = {}

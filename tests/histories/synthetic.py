@@ -52,6 +52,7 @@ class Source:
         self._data_names = 0 if same_names else self._data_names
         self.uuid = str(uuid.UUID(int=self._next()))
         self.location, self.version = location, version
+        self.data_home: Path | None = None  # where data goes, if not below the location
         self.snapshots: dict[int, Snapshot] = {}
         self.refs: dict[str, Json] = {}
         self.properties: dict[str, str] = {}
@@ -84,7 +85,8 @@ class Source:
     # --------------------------------------------------------------------------------------------------------- files
 
     def write(self, folder: str, name: str, data: bytes, *, spelled: bool = True) -> str:
-        path = f"{self.location}/{folder}/{self._number(folder):05d}-{name}"
+        home = self.data_home if self.data_home is not None and folder == "data" else self.location
+        path = f"{home}/{folder}/{self._number(folder):05d}-{name}"
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

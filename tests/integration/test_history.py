@@ -122,9 +122,11 @@ def test_rolled_back_the_mirror_follows_and_copies_nothing(lake: Lake, orders: T
     in_step(lake)
 
 
-def test_rolled_back_and_told_to_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_rolled_back_and_told_to_stop(tmp_path: Path, version: str) -> None:
+    """Also if somebody wrote to it before the next look: what was taken back is gone all the same."""
     lake = Lake(tmp_path, defaults={"on_source_rollback": "stop"})
-    orders = lake.create()
+    orders = lake.create(properties={"format-version": version})
     orders.append(rows(3))
     first = head_of(orders)
     orders.append(rows(3, 3))
@@ -133,8 +135,26 @@ def test_rolled_back_and_told_to_stop(tmp_path: Path) -> None:
     orders.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(PermanentError, match="the source was rolled back"):
         lake.mirror()
-    assert lake.mirror_rows() == want
     orders.refresh().append(rows(1, 90))
+    with pytest.raises(PermanentError, match="the source was rolled back"):
+        lake.mirror()
+    assert lake.mirror_rows() == want
+    lake = Lake(tmp_path)
+    lake.sync()
+    in_step(lake)
+
+
+def test_told_to_stop_a_table_that_is_expired_goes_on(tmp_path: Path) -> None:
+    """Of the snapshot that is mirrored the source has nothing any more, nor of what came right after it."""
+    lake = Lake(tmp_path, defaults={"on_source_rollback": "stop"})
+    orders = lake.create()
+    for start in range(0, 9, 3):
+        orders.append(rows(3, start))
+        lake.sync()
+    for start in range(9, 15, 3):
+        orders.refresh().append(rows(3, start))
+    gone = [one.snapshot_id for one in orders.refresh().snapshots() if one.snapshot_id != head_of(orders)]
+    orders.maintenance.expire_snapshots().by_ids(gone).commit()
     lake.sync()
     in_step(lake)
 

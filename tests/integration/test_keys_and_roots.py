@@ -289,3 +289,44 @@ def test_a_recreated_table_may_live_elsewhere(tmp_path: Path) -> None:
     lake.create(location=f"file://{tmp_path}/warehouse/elsewhere").append(rows(2))
     lake.sync()
     assert lake.mirror_rows() == lake.source_rows()
+
+
+@pytest.mark.parametrize("again", ["another name", "another place"])
+def test_a_root_that_was_away_and_comes_back_differently_begins_anew(tmp_path: Path, again: str) -> None:
+    """A version without the root lies between; its reused manifest still holds the file where the root once put it."""
+    old = tmp_path / "old/t"
+    lake = Lake(tmp_path, roots={"one": old})
+    orders = lake.create()
+    orders.append(rows(3))
+    path = f"file://{old}/f.parquet"
+    add_file(orders, path)
+    lake.sync()
+    lake = Lake(tmp_path)
+    orders.refresh().append(rows(2, 50))
+    assert lake.sync().left_out == ()
+    delete_positions(orders.refresh(), [(path, 1)])
+    with pytest.raises(PermanentError, match="lies under no known root"):
+        lake.mirror()
+    lake = Lake(tmp_path, roots={"uno": old} if again == "another name" else {"one": old.parent})
+    written_anew(lake, lake.mirror_objects())
+    assert len(lake.mirror_rows()) == 7
+
+
+def test_a_root_that_was_away_and_comes_back_as_it_was_goes_on(tmp_path: Path) -> None:
+    old = tmp_path / "old/t"
+    lake = Lake(tmp_path, roots={"one": old})
+    orders = lake.create()
+    orders.append(rows(3))
+    path = f"file://{old}/f.parquet"
+    add_file(orders, path)
+    lake.sync()
+    for start in (50, 60):
+        lake = Lake(tmp_path)
+        orders.refresh().append(rows(2, start))
+        lake.sync()
+    lake = Lake(tmp_path, roots={"one": old})
+    delete_positions(orders.refresh(), [(path, 1)])
+    result = lake.sync()
+    assert (result.left_out, result.copied_files) == ((), 0)
+    assert lake.mirror_rows() == lake.source_rows()
+    check_whole(lake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyiceberg.table import Table
 
+from lakemirror.app import App
+from lakemirror.config.loader import load_config
 from lakemirror.errors import TransientError
 from lakemirror.replicate.stage import LocalEngine
 from lakemirror.storage.port import Blob, ObjectStore
@@ -26,6 +30,12 @@ def opened(folder: Path, *, is_pinned: bool = True, **knobs: Any) -> tuple[Lake,
     orders = lake.create()
     orders.append(rows(3))
     return lake, orders
+
+
+def pin(lake: Lake, snapshot_id: int) -> dict[str, int]:
+    """The pin of this lake's mirror."""
+    mirror = hashlib.sha256(f"file://{lake.mirror_folder}/shop/orders".encode()).hexdigest()[:12]
+    return {f"lakemirror-pin-{mirror}-{snapshot_id}": snapshot_id}
 
 
 def pins(orders: Table) -> dict[str, int]:
@@ -84,7 +94,7 @@ def test_what_is_expired_while_it_is_copied(tmp_path: Path, is_pinned: bool, has
     else:
         result = app.mirror(ORDERS)
         assert (result.version, result.snapshot_id, result.copied_files) == (1, first, 1)
-        assert seen == [{f"lakemirror-pin-{first}": first}]
+        assert seen == [pin(lake, first)]
         lake.follow()
         assert [row["id"] for row in lake.mirror_rows()] == [0, 1, 2]
     assert pins(orders) == {}, "dropped when it was published"
@@ -121,7 +131,7 @@ def test_a_retry_finds_its_pin_and_its_plan(tmp_path: Path) -> None:
     with pytest.raises(TransientError):
         lake.app(wrap_store=lambda side, store: Broken(store) if side == "source" else store).mirror(ORDERS)
     plans, commits = os.listdir(lake.mirror_folder / "shop/orders/_plan"), len(orders.refresh().metadata.metadata_log)
-    assert pins(orders) == {f"lakemirror-pin-{head(orders)}": head(orders)}
+    assert pins(orders) == pin(lake, head(orders))
     assert lake.mirror().version == 1
     assert os.listdir(lake.mirror_folder / "shop/orders/_plan") == plans
     assert (pins(orders), len(orders.metadata.metadata_log)) == ({}, commits + 1)
@@ -130,11 +140,36 @@ def test_a_retry_finds_its_pin_and_its_plan(tmp_path: Path) -> None:
 def test_pins_of_dead_runs_are_dropped_by_the_next_one_and_those_of_others_stay_without_a_fence(tmp_path: Path) -> None:
     for has_fence in (True, False):
         lake, orders = opened(tmp_path / str(has_fence), fence=has_fence)
-        orders.manage_snapshots().create_tag(head(orders), "lakemirror-pin-7").create_tag(head(orders), "mine").commit()
+        (dead,) = pin(lake, 7)
+        orders.manage_snapshots().create_tag(head(orders), dead).create_tag(head(orders), "mine").commit()
         orders.append(rows(1, 50))
         lake.sync()
-        assert ("lakemirror-pin-7" in pins(orders)) is not has_fence
+        assert (dead in pins(orders)) is not has_fence
         assert "mine" in orders.refresh().metadata.refs
+
+
+@pytest.mark.parametrize("has_fence", [True, False])
+def test_two_mirrors_of_one_source_leave_each_other_their_pins(tmp_path: Path, has_fence: bool) -> None:
+    lake, orders = opened(tmp_path, fence=has_fence)
+    document = yaml.safe_load(lake.config_path.read_text())
+    document["mirror"]["location"] += "2"
+    document["mirror"]["catalog"]["uri"] = "sqlite:///mirror2.db"
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(document))
+    found: list[dict[str, int]] = []
+
+    class Meanwhile(ForwardingStore):
+        """The other mirror makes all of its own run while the first one copies."""
+
+        def get(self, uri: str, **options: Any) -> Blob:
+            if "/data/" in uri and not found:
+                App(load_config(other), owner="another run").mirror(ORDERS)
+                found.append(pins(orders))
+            return super().get(uri, **options)
+
+    lake.app(wrap_store=lambda side, store: Meanwhile(store) if side == "source" else store).mirror(ORDERS)
+    assert found == [pin(lake, head(orders))]
+    assert pins(orders) == {}
 
 
 def test_a_pin_lives_for_its_time_from_now_on_however_old_its_snapshot(tmp_path: Path) -> None:
@@ -148,7 +183,8 @@ def test_a_pin_lives_for_its_time_from_now_on_however_old_its_snapshot(tmp_path:
         def get(self, uri: str, **options: Any) -> Blob:
             if "/data/" in uri:
                 refs = orders.refresh().metadata.refs
-                found.append(refs[f"lakemirror-pin-{head(orders)}"].max_ref_age_ms)
+                (name,) = pin(lake, head(orders))
+                found.append(refs[name].max_ref_age_ms)
             return super().get(uri, **options)
 
     lake.app(wrap_store=lambda side, store: Looking(store) if side == "source" else store, now=lambda: later).mirror(

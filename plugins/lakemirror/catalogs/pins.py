@@ -34,8 +34,9 @@ class SourcePins:
     ) -> bool:
         """Let there be these pins, by name, and none that `drops` says yes to; whether the source had to be changed.
 
-        A snapshot that is gone gets none. Each lives for `seconds` from now, unless it is dropped. TransientError if
-        the source does not take it.
+        A snapshot that is gone gets none. A new one lives for `seconds` from now, unless it is dropped; one that is
+        found is given as much again once half of that is over, so that who looks again soon finds the source as it was.
+        TransientError if the source does not take it.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -53,16 +54,20 @@ class SourcePins:
         self, table: Table, wanted: Mapping[str, int], drops: Callable[[str], bool], life_ms: int, now_ms: int
     ) -> bool:
         """By one commit. The source counts the age of a tag from its snapshot's time, not from its own."""
-        there = {name: ref.snapshot_id for name, ref in table.metadata.refs.items() if name.startswith(PIN_PREFIX)}
+        there = {name: ref for name, ref in table.metadata.refs.items() if name.startswith(PIN_PREFIX)}
         made_at = {one.snapshot_id: one.timestamp_ms for one in table.metadata.snapshots}
         manage, count = table.manage_snapshots(), 0
         for name in sorted(there):
             if name not in wanted and drops(name):
                 manage, count = manage.remove_tag(name), count + 1
         for name, snapshot_id in wanted.items():
-            if snapshot_id in made_at and there.get(name) != snapshot_id:
-                age_ms = max(0, now_ms - made_at[snapshot_id]) + life_ms
-                manage, count = manage.create_tag(snapshot_id, name, max_ref_age_ms=age_ms), count + 1
+            if snapshot_id not in made_at:
+                continue
+            age_ms = max(0, now_ms - made_at[snapshot_id])
+            ref = there.get(name)
+            is_fresh = ref is not None and (ref.max_ref_age_ms is None or ref.max_ref_age_ms >= age_ms + life_ms // 2)
+            if ref is None or ref.snapshot_id != snapshot_id or not is_fresh:
+                manage, count = manage.create_tag(snapshot_id, name, max_ref_age_ms=age_ms + life_ms), count + 1
         if count:
             manage.commit()
         return count > 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate import control
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import fingerprint_of, read_metadata
-from lakemirror.replicate.index import ROWS, VersionIndex
+from lakemirror.replicate.index import ROWS, VersionIndex, place_of
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.rewrite import (
     REWRITTEN_DELETES,
@@ -95,8 +95,10 @@ def assemble(
     )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)
-    index_uri, index_sha256 = index.save(mirror, layout)
-    snapshot = metadata_json.snapshots(metadata).get(change.head) if change.head is not None else None
+    there = metadata_json.snapshots(metadata)
+    lists_at = {one: place_of(change.paths.map(there[one]["manifest-list"])) for one in change.retained}
+    index_uri, index_sha256 = replace(index, lists=lists_at).save(mirror, layout)
+    snapshot = there.get(change.head) if change.head is not None else None
     return Assembled(
         metadata_uri=metadata_uri,
         metadata_sha256=hashlib.sha256(document.data).hexdigest(),
@@ -186,4 +188,4 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
     statistics = change.known_statistics | {*change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     retained = frozenset(change.retained)
-    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation)
+    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation, change.former)

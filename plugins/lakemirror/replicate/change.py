@@ -23,7 +23,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
@@ -37,7 +37,7 @@ _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("private", "left_out", "dangling"), all_of(is_text)),
     "new_lists": all_of(tuple_of(is_id, is_text, is_text)),
     **dict.fromkeys(("statistics", "known_statistics"), all_of(tuple_of(is_text, is_count))),
-    "rules": all_of(tuple_of(is_text, is_text)),
+    **dict.fromkeys(("rules", "former"), all_of(tuple_of(is_text, is_text))),
     "lane": lambda lane: lane in ("none", "task", "spark"),
 }
 
@@ -85,6 +85,7 @@ class Change:
     generation: str
     left_out: tuple[str, ...]
     manifests: pa.Table
+    former: tuple[tuple[str, str], ...] = ()  # rules that were in force earlier in this generation
 
     @property
     def paths(self) -> PrefixMap:
@@ -135,7 +136,7 @@ def _of(document: dict[str, Any], manifests: pa.Table) -> Change:
     document["known_statistics"] = frozenset((path, size) for path, size in document["known_statistics"])
     for name in ("retained", "referenced", "private", "left_out", "dangling", "demoted"):
         document[name] = tuple(document[name])
-    for name in ("new_lists", "statistics", "rules"):
+    for name in ("new_lists", "statistics", "rules", "former"):
         document[name] = tuple(tuple(item) for item in document[name])
     return Change(**document, manifests=manifests)
 

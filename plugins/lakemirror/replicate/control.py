@@ -24,13 +24,15 @@ def read(store: ObjectStore, uri: str, fields: Mapping[str, Check]) -> dict[str,
     return parse(store.get(uri, max_bytes=MAX_BYTES).data, uri, fields)
 
 
-def parse(data: bytes, uri: str, fields: Mapping[str, Check]) -> dict[str, Any]:
-    """A document that has these fields and no others."""
+def parse(
+    data: bytes, uri: str, fields: Mapping[str, Check], later: Mapping[str, Check] | None = None
+) -> dict[str, Any]:
+    """A document that has these fields and no others, but those that came `later`: of old documents they may miss."""
     try:
         document = bounded_json.object_of(data)
     except ValueError as err:
         raise altered(uri, f"not readable ({err})") from err
-    check(document, uri, fields)
+    check(document, uri, {**fields, **{name: test for name, test in (later or {}).items() if name in document}})
     return document
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from lakemirror import bridge
 from lakemirror.bridge import Newest, Ordinals
@@ -27,6 +28,7 @@ from lakemirror.replicate.change import Change
 from lakemirror.replicate.history import HistoryBudget, retain
 from lakemirror.replicate.index import VersionIndex
 from lakemirror.replicate.lane import bytes_at_most, choose_lane
+from lakemirror.replicate.rollback import Mirrored, went_back
 from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
 from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
@@ -137,7 +139,10 @@ def _step_to(
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
+    known, moved = _with_its_lists(known, metadata, paths)
     step = Step(table, metadata, head, known, paths)
+    if forgotten := moved - {*step.referenced()}:
+        left_out += (f"{len(forgotten)} earlier versions: their manifest lists lie elsewhere on the source now",)
     retained = retain(
         str(table),
         metadata,
@@ -178,6 +183,7 @@ def _step_to(
         generation=known.generation,
         left_out=(*left_out, *retained.left_out),
         manifests=as_table(manifests),
+        former=known.former,
     )
     return replace(change, plan_id=change.expected_plan_id)
 
@@ -197,9 +203,9 @@ def _known(
     """What the newest version holds under the map that is in force now.
 
     Manifests of the mirror hold places of files; deletes written by another map would miss those files. So a map that
-    sends any known place elsewhere begins anew, in a folder of its own that is named by it: nothing that was written
-    under another map is built on, and nothing of it is overwritten. So does a table that was recreated: its files may
-    have the names of those that the mirror has of the table before it.
+    sends any place elsewhere than this generation ever did begins anew, in a folder of its own that is named by it:
+    nothing that was written under another map is built on, and nothing of it is overwritten. So does a table that was
+    recreated: its files may have the names of those that the mirror has of the table before it.
     """
     location = metadata["location"]
     whole = prefix_map(location, layout, sides.roots)
@@ -208,12 +214,27 @@ def _known(
         generation = "" if is_first else generation
         return VersionIndex.empty(prefix_map(location, layout, sides.roots, generation), generation), ()
     paths = prefix_map(location, layout, sides.roots, index.generation)
-    change = paths.first_change(index.paths)
+    ever = index.ever
+    change = paths.first_change(ever)
     if change is None:
-        return replace(index, paths=paths), ()
+        former = tuple(rule for rule in ever.rules if rule not in paths.rules)
+        return replace(index, paths=paths, former=former), ()
     paths = prefix_map(location, layout, sides.roots, generation)
     told = f"everything that was mirrored before: {change}; all files are copied anew, below {layout.home(generation)}"
     return VersionIndex.empty(paths, generation), (told,)
+
+
+def _with_its_lists(known: VersionIndex, metadata: Json, paths: PrefixMap) -> tuple[VersionIndex, frozenset[int]]:
+    """What is known, without the snapshots whose list was moved on the source; and those.
+
+    The mirror shows the list where the source's goes by the map. Of a snapshot that refs need it is written there as if
+    the snapshot were new. Others are not read again.
+    """
+    there = metadata_json.snapshots(metadata)
+    names = {one: there[one]["manifest-list"] for one in known.mirrored if "manifest-list" in there.get(one, ())}
+    shown = {one: target for one, name in names.items() if (target := paths.find(name)) is not None}
+    moved = known.moved(shown)
+    return known.without(moved), moved
 
 
 def prefix_map(location: str, layout: TableLayout, roots: Mapping[str, str], generation: str = "") -> PrefixMap:
@@ -264,15 +285,18 @@ def _check_policy(table: TableRef, metadata: Json, head: int | None, newest: Mar
                 "set on_source_recreated: follow to mirror the new table",
             )
         return
-    sequence = _sequence_number(metadata, head)
-    if sequence < newest.sequence_number and not policy.follow_rollback:
+    if policy.follow_rollback:
+        return
+    mirrored = Mirrored(newest.snapshot_id, newest.sequence_number, _milliseconds(newest.source_committed_at))
+    where = went_back(metadata, head, mirrored)
+    if where is not None:
         raise PermanentError(
             "detect",
             str(table),
-            f"the source was rolled back (from sequence number {newest.sequence_number} to {sequence})",
+            f"the source was rolled back (from snapshot {newest.snapshot_id} {where})",
             "set on_source_rollback: follow to let the mirror go back too",
         )
 
 
-def _sequence_number(metadata: Json, snapshot_id: int | None) -> int:
-    return 0 if snapshot_id is None else int(metadata_json.snapshots(metadata)[snapshot_id].get("sequence-number", 0))
+def _milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.errors import PermanentError
 from lakemirror.model.layout import INDEX_FOLDER, TableLayout
-from lakemirror.model.paths import PrefixMap
+from lakemirror.model.paths import PrefixMap, canonical
 from lakemirror.replicate import control, segments
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
 _DOCUMENT = b"lakemirror.index"
+Rules = tuple[tuple[str, str], ...]  # places of the source and theirs in the mirror
 _GENERATION = re.compile(r"[0-9a-f]{0,64}")
 ROWS = pa.schema(
     [
@@ -40,7 +42,10 @@ ROWS = pa.schema(
 class VersionIndex:
     """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds.
 
-    `paths` is the map by which the version was written: files that it holds lie where that map put them.
+    `lists` tells by a hash where the manifest list of each of them lies in the mirror; older indexes do not say it.
+
+    `paths` is the map by which the version was written. Manifests that were reused hold files where the map of their
+    own time put them: `former` are the rules of such maps that are no longer in force.
     """
 
     manifests: pa.Table
@@ -48,15 +53,35 @@ class VersionIndex:
     statistics: frozenset[tuple[str, int]]  # paths and sizes
     paths: PrefixMap
     generation: str = ""  # names the map, once it is not the first one of this mirror table
+    former: Rules = ()
+    lists: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, paths: PrefixMap, generation: str = "") -> VersionIndex:
         return cls(ROWS.empty_table(), frozenset(), frozenset(), paths, generation)
 
     @property
+    def ever(self) -> PrefixMap:
+        """Every rule by which anything of this generation was written; none of them contradicts another."""
+        return PrefixMap.of(dict((*self.former, *self.paths.rules)))
+
+    @property
     def referenced(self) -> frozenset[int]:
         """The snapshots whose manifests the index holds."""
         return frozenset(one for row in self.manifests["snapshots"].to_pylist() for one in row)
+
+    def moved(self, lists: Mapping[int, str]) -> frozenset[int]:
+        """Those mirrored snapshots whose list, as it is to be shown now, is not the one that the mirror has."""
+        return frozenset(one for one, uri in lists.items() if self.lists.get(one, "") not in ("", place_of(uri)))
+
+    def without(self, snapshots: Collection[int]) -> VersionIndex:
+        """As if these were not mirrored; their manifests are known all the same."""
+        if not snapshots:
+            return self
+        held = [[one for one in row if one not in snapshots] for row in self.manifests["snapshots"].to_pylist()]
+        number = ROWS.get_field_index("snapshots")
+        manifests = self.manifests.set_column(number, ROWS.field(number), pa.array(held, ROWS.field(number).type))
+        return replace(self, manifests=manifests, mirrored=self.mirrored - {*snapshots})
 
     def closure_digest(self) -> str:
         """One hash over place, length and content of every manifest, in the order of their mirror paths."""
@@ -65,11 +90,14 @@ class VersionIndex:
 
     def save(self, store: ObjectStore, layout: TableLayout) -> tuple[str, str]:
         """Write the index under its own hash; gives back its URI and that hash."""
+        mirrored = sorted(self.mirrored)
         document = {
-            "mirrored": sorted(self.mirrored),
+            "mirrored": mirrored,
+            "lists": [self.lists.get(one, "") for one in mirrored],
             "statistics": sorted(self.statistics),
             "rules": self.paths.rules,
             "generation": self.generation,
+            "former": self.former,
         }
         table = self.manifests.sort_by("source").replace_schema_metadata({_DOCUMENT: json.dumps(document).encode()})
         data = segments.encode(table)
@@ -80,6 +108,11 @@ class VersionIndex:
         return uri, digest
 
 
+def place_of(uri: str) -> str:
+    """A short name for a place: an index has one for each version that the mirror keeps."""
+    return hashlib.blake2s(canonical(uri).encode(), digest_size=6).hexdigest()
+
+
 def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     """The index that a marker names, if it has the hash that the marker says and speaks of the table's own folder."""
     data = store.get(uri, max_bytes=segments.MAX_BYTES).data
@@ -88,20 +121,35 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
     table = segments.decode(data, uri, ROWS)
     root = uri.rpartition(f"/{INDEX_FOLDER}/")[0]
     is_inside = control.inside(root)
+    are_rules = control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True)))
     fields: dict[str, control.Check] = {
         "mirrored": control.all_of(control.is_id),
         "statistics": control.all_of(control.tuple_of(control.is_text, control.is_count)),
-        "rules": control.all_of(control.tuple_of(control.is_text, control.inside(root, or_itself=True))),
+        "rules": are_rules,
         "generation": lambda value: isinstance(value, str) and _GENERATION.fullmatch(value) is not None,
     }
-    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields)
+    later = {"former": are_rules, "lists": control.all_of(control.is_text)}
+    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields, later)
     rows = table.replace_schema_metadata(None)
     for target in rows["target"].to_pylist():
         if not is_inside(target):
             raise control.altered(uri, f"{target} lies outside {root}")
     if pc.any(pc.greater(0, rows["target_length"])).as_py() or rows["snapshots"].combine_chunks().flatten().null_count:
         raise control.altered(uri, "a length is negative, or a snapshot has no id")
-    rules = tuple((source, target) for source, target in document["rules"])
+    rules, former = (
+        tuple((source, target) for source, target in document.get(name, ())) for name in ("rules", "former")
+    )
     mirrored = frozenset(document["mirrored"])
+    lists = document.get("lists", [""] * len(document["mirrored"]))
+    if len(lists) != len(document["mirrored"]):
+        raise control.altered(uri, "not as many manifest lists as snapshots")
     statistics = frozenset((path, size) for path, size in document["statistics"])
-    return VersionIndex(rows, mirrored, statistics, PrefixMap(rules), document["generation"])
+    return VersionIndex(
+        manifests=rows,
+        mirrored=mirrored,
+        statistics=statistics,
+        paths=PrefixMap(rules),
+        generation=document["generation"],
+        former=former,
+        lists=dict(zip(document["mirrored"], lists, strict=True)),
+    )

@@ -1,7 +1,7 @@
 """Names of processes, and whether the one that a name belongs to has ended for certain.
 
 A lease that was taken by a process of this machine, in this same space of process ids, need not be waited for once that
-process is gone. Of processes elsewhere nothing is known, and nothing is guessed.
+process is gone. Of processes elsewhere, and of those that /proc hides, nothing is known, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _NOWHERE = "0" * 8
 def name_of_this_process() -> str:
     """Host, process id, which machine and start of the process these are of, and chance: never the same twice."""
     pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_machine()}.{_start_of(pid) or 0}.{secrets.token_hex(4)}"
+    start = 0 if _machine() == _NOWHERE else _start_of(pid)
+    return f"{socket.gethostname()}:{pid}:{_machine()}.{start}.{secrets.token_hex(4)}"
 
 
 def has_ended(name: str) -> bool:
@@ -29,7 +30,12 @@ def has_ended(name: str) -> bool:
     found = _NAME.fullmatch(name)
     if found is None or _machine() == _NOWHERE or found["machine"] != _machine():
         return False
-    return _start_of(int(found["pid"])) != int(found["start"])
+    try:
+        return _start_of(int(found["pid"])) != int(found["start"])
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
 
 
 @lru_cache(maxsize=1)
@@ -44,9 +50,26 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process that is not yet buried was started, in ticks since the boot; None: there is none."""
+    """When a process was started, in ticks since the boot; None: it is dead, though not yet buried.
+
+    ProcessLookupError if there is no such process; PermissionError if there may be one, hidden by how /proc is mounted
+    (hidepid).
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    except (FileNotFoundError, ProcessLookupError) as err:
+        if _has_number(pid):
+            raise PermissionError(f"process {pid} is hidden") from err
+        raise ProcessLookupError(pid) from err
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _has_number(pid: int) -> bool:
+    """Whether any process has this number, seen or not: the empty signal does nothing but ask."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # of another user
+    return True

@@ -102,7 +102,10 @@ class Step:
             for ref in refs:
                 if ref.path not in rows:
                     rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref)
-                rows[ref.path]["snapshots"].append(snapshot_id)
+                row = rows[ref.path]
+                if row["source_length"] != ref.length:
+                    raise other_size(ref.path, row["source_length"], ref.length, "rewrite_manifests")
+                row["snapshots"].append(snapshot_id)
         gone = [_reused(row, "removed") for source, row in known.items() if source not in rows]
         return [*rows.values(), *gone], tuple(new_lists)
 
@@ -151,14 +154,13 @@ def _is_there(store: ObjectStore, uri: str) -> bool:
     return True
 
 
-def other_size(path: str, want: int, got: int) -> PermanentError:
+def other_size(path: str, want: int, got: int, procedure: str = "rewrite_data_files") -> PermanentError:
     """A file's name was used again. With the same size that cannot be told from what manifests say."""
     return PermanentError(
         "plan",
         path,
         f"a file of this name is mirrored with another size (want {want} bytes, got {got})",
-        "files of a table never change in place: write this one again under a new name on the source "
-        "(rewrite_data_files)",
+        f"files of a table never change in place: write this one again under a new name on the source ({procedure})",
     )
 
 

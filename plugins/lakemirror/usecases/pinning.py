@@ -1,15 +1,18 @@
 """A run that may commit on the source pins what it reads there: between plan and copy nothing of it can be expired.
 
 The tag comes first and the plan after it, made from the state that has the tag: a retry finds both, and the same plan.
+Its name tells whose it is: several mirrors of one source leave each other's alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
 from lakemirror.errors import TransientError
 from lakemirror.formats.iceberg.metadata_json import PIN_PREFIX
+from lakemirror.model.paths import canonical
 from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import Unchanged
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from lakemirror.usecases.mirror import MirrorRun
 
 _TRIES: Final = 3
+_DIGITS: Final = 12  # of the hash by which a mirror table is known on its source
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +31,7 @@ def pinned(run: MirrorRun, found: Change) -> Change | Unchanged:
         return found
     plan_id = found.plan_id
     for _ in range(_TRIES):
-        if not _change(run, _names(found), is_last=False):
+        if not _change(run, found, is_last=False):
             break
         anew = run.detect(snapshot_asked_for(found.source_metadata_location))
         if isinstance(anew, Unchanged):
@@ -44,22 +48,20 @@ def unpin(run: MirrorRun, published: Change) -> None:
     """What was to be done is done: a tag that cannot be dropped is left to the next run, or to its age."""
     if run.knobs.source_pin_seconds is not None:
         try:
-            _change(run, _names(published), is_last=True)
+            _change(run, published, is_last=True)
         except TransientError as err:
             log.warning("%s", err)
 
 
-def _names(change: Change) -> dict[str, int]:
-    return {f"{PIN_PREFIX}{snapshot_id}": snapshot_id for snapshot_id, *_ in change.new_lists}
-
-
-def _change(run: MirrorRun, ours: dict[str, int], *, is_last: bool) -> bool:
-    """Whoever holds the lease works alone: all other pins are of runs that are dead."""
+def _change(run: MirrorRun, change: Change, *, is_last: bool) -> bool:
+    """Whoever holds the lease works alone on this mirror: all other pins of it are of runs that are dead."""
     is_alone = run.lease.held.token is not None
+    mine = f"{PIN_PREFIX}{hashlib.sha256(canonical(run.layout.root).encode()).hexdigest()[:_DIGITS]}-"
+    ours = {f"{mine}{snapshot_id}": snapshot_id for snapshot_id, *_ in change.new_lists}
     return run.ports.source_pins.change(
         run.table,
         {} if is_last else ours,
-        drops=lambda name: is_alone or (is_last and name in ours),
+        drops=lambda name: name.startswith(mine) and (is_alone or (is_last and name in ours)),
         seconds=run.knobs.source_pin_seconds or 0,
         now_ms=int(run.now().timestamp() * 1000),
     )

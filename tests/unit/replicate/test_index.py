@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -56,6 +57,48 @@ def test_round_trip_in_any_order_gives_one_object(store: ObjectStore) -> None:
     )
 
 
+def test_rules_that_are_no_longer_in_force_are_remembered(store: ObjectStore) -> None:
+    former = (("s3://old", f"{ROOT}/_roots/old"),)
+    loaded = indexes.load(store, *replace(index(), former=former).save(store, LAYOUT))
+    assert loaded.former == former
+    assert loaded.ever == PrefixMap.of({**dict(PATHS.rules), **dict(former)})
+
+
+def test_an_index_that_was_written_before_there_were_such_is_read(store: ObjectStore) -> None:
+    uri, _ = index(row("a", 1)).save(store, LAYOUT)
+    table = segments.decode(store.get(uri).data, uri, ROWS)
+    document = json.loads(table.schema.metadata[b"lakemirror.index"])
+    later = {name: document.pop(name) for name in ("former", "lists")}
+    old = segments.encode(table.replace_schema_metadata({b"lakemirror.index": json.dumps(document).encode()}))
+    store.put(uri, old, Overwrite())
+    loaded = indexes.load(store, uri, hashlib.sha256(old).hexdigest())
+    assert (later, loaded.former) == ({"former": [], "lists": ["", "", ""]}, ())
+    assert loaded.moved({1: f"{ROOT}/a", 2: f"{ROOT}/b"}) == frozenset()
+    assert loaded.ever == loaded.paths == PATHS
+
+
+def test_a_snapshot_whose_list_is_not_where_it_was_is_no_longer_known(store: ObjectStore) -> None:
+    places = {one: indexes.place_of(f"{ROOT}/metadata/snap-{one}.avro") for one in (1, 2, 3)}
+    made = replace(index(row("a", 1, 2), row("b", 2)), lists=places)
+    loaded = indexes.load(store, *made.save(store, LAYOUT))
+    moved = loaded.moved({1: f"{ROOT}/metadata/snap-1.avro", 2: f"{ROOT}/elsewhere/snap-2.avro"})
+    assert (loaded.lists, moved) == (places, {2})
+    left = loaded.without(moved)
+    assert (left.mirrored, left.referenced) == ({1, 3}, {1})
+    assert left.manifests["source"].to_pylist() == ["s3://a", "s3://b"]
+    assert left.manifests.schema == ROWS
+
+
+def test_the_lists_of_a_thousand_versions_are_small(store: ObjectStore) -> None:
+    """Ids of 19 digits and lists with long names."""
+    ids = frozenset(range(7_000_000_000_000_000_000, 7_000_000_000_000_001_000))
+    lists = {one: indexes.place_of(f"{ROOT}/metadata/snap-{one}-1-{one:032d}.avro") for one in ids}
+    sizes = [
+        len(store.get(replace(index(), mirrored=ids, lists=known).save(store, LAYOUT)[0]).data) for known in ({}, lists)
+    ]
+    assert sizes[1] - sizes[0] < 30_000
+
+
 def test_referenced_are_the_snapshots_whose_manifests_it_holds() -> None:
     assert index(row("a", 1), row("b", 1, 5)).referenced == {1, 5}
     assert VersionIndex.empty(PATHS).referenced == frozenset()
@@ -76,6 +119,8 @@ FORGED = [
     replace(index(), generation="../../other"),
     replace(index(), paths=PrefixMap((("s3://src", "memory://m/other"),))),
     replace(index(), paths=PrefixMap((("s3://src", f"{ROOT}/.."),))),
+    replace(index(), former=(("s3://src", "memory://m/other"),)),
+    replace(index(), lists={1: 7}),  # type: ignore[dict-item]
     replace(index(), mirrored=frozenset({"x"})),  # type: ignore[arg-type]
     replace(index(), statistics=frozenset({7})),  # type: ignore[arg-type]
 ]

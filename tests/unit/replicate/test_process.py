@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,39 @@ def test_a_stopped_process_lives_and_a_killed_one_does_not() -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, but not buried
         assert has_ended(name)
     assert has_ended(name)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, pid: int, err: OSError, *, answers: OSError | None) -> None:
+    """What /proc mounted with hidepid shows of another user's process; signals are no part of that."""
+    read_text = Path.read_text
+
+    def hidden(path: Path, *args: Any, **options: Any) -> str:
+        if path == Path(f"/proc/{pid}/stat"):
+            raise err
+        return read_text(path, *args, **options)
+
+    def kill(number: int, signal_number: int) -> None:
+        assert (number, signal_number) == (pid, 0), "nobody is to be harmed"
+        if answers is not None:
+            raise answers
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    monkeypatch.setattr(os, "kill", kill)
+
+
+@pytest.mark.parametrize(
+    ("seen", "answers", "want"),
+    [
+        pytest.param(PermissionError(), PermissionError(), False, id="hidepid=1"),
+        pytest.param(FileNotFoundError(), PermissionError(), False, id="hidepid=2, of another user"),
+        pytest.param(FileNotFoundError(), None, False, id="hidepid=2, of this user"),
+        pytest.param(FileNotFoundError(), ProcessLookupError(), True, id="there is none"),
+        pytest.param(ProcessLookupError(), ProcessLookupError(), True, id="it ended while it was looked at"),
+    ],
+)
+def test_of_a_process_that_is_hidden_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, seen: OSError, answers: OSError | None, want: bool
+) -> None:
+    host, _, rest = name_of_this_process().split(":")
+    hide(monkeypatch, 4321, seen, answers=answers)
+    assert has_ended(f"{host}:4321:{rest}") is want

@@ -153,8 +153,8 @@ class CopyKnobs(Section, defer_build=True):
         None,
         "With a time, each run tags the snapshots that it reads on the source (`lakemirror-pin-…`), so that none can "
         "be expired meanwhile, and drops the tags when it has published. It is a commit on the source, and needs the "
-        "right to. A tag that was left behind is dropped by the next run, or by the source's expiry after this time. "
-        "null: nothing is ever written there.",
+        "right to. A tag that was left behind is dropped by the next run of this mirror, or by the source's expiry "
+        "after this time. null: nothing is ever written there.",
         requirement="T31",
         unit="seconds",
         ge=60,

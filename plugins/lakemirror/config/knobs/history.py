@@ -74,7 +74,10 @@ class HistoryKnobs(Section, defer_build=True):
     )
     on_source_rollback: Literal["follow", "stop"] = knob(
         "follow",
-        "The source was rolled back to an older snapshot: the mirror goes back too, or stops and says so.",
+        "The source was rolled back to an older snapshot, whether or not it was written to since: the mirror goes "
+        "back too, or stops and says so until this says follow. A table that was replaced (CREATE OR REPLACE … AS) "
+        "is no rollback; one that has no snapshot any more is. Where expiry has left nothing by which it can be told, "
+        "the mirror goes on.",
         requirement="T21",
     )
     on_source_recreated: Literal["follow", "stop"] = knob(

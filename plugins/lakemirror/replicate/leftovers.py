@@ -22,7 +22,7 @@ from lakemirror.copying.crew import run_loop
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import opened
 from lakemirror.copying.retry import Patience
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, LostRaceError
 from lakemirror.replicate.stage import Requests, StageContext, sum_requests
 from lakemirror.storage.wire import Upload
 
@@ -54,7 +54,13 @@ def abort_leftovers(
 
     One that cannot be aborted costs room, and stops nobody: it is told in the log. LostRaceError if the lease is lost.
     """
-    leftovers.check()
+    try:
+        leftovers.check()
+    except LostRaceError:
+        raise
+    except LakemirrorError as err:
+        _tell_left(leftovers, err)
+        return sum_requests([])
     return run_loop(_abort(leftovers, kept, context, is_thorough=is_thorough))
 
 
@@ -67,10 +73,14 @@ async def _abort(leftovers: Leftovers, kept: Collection[str], context: StageCont
             if is_thorough:
                 aborted += await _abort_those(made.copier, leftovers, kept, wire.unnamed, LIST_S, looks=False)
         except LakemirrorError as err:
-            log.warning("%s: unfinished uploads of earlier tries are left there (%s)", leftovers.root, err)
+            _tell_left(leftovers, err)
         if aborted:
             log.info("%s: %d unfinished uploads of earlier tries were aborted", leftovers.root, aborted)
         return sum_requests([made.counts.take()])
+
+
+def _tell_left(leftovers: Leftovers, err: LakemirrorError) -> None:
+    log.warning("%s: unfinished uploads of earlier tries are left there (%s)", leftovers.root, err)
 
 
 async def _abort_those(

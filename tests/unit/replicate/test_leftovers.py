@@ -116,6 +116,19 @@ def test_who_has_lost_the_lease_aborts_nothing(bench: Bench, plan: Plan, is_firs
     assert live in bench.memory.uploads
 
 
+def test_a_lease_that_cannot_be_looked_at_stops_nobody_and_aborts_nothing(
+    bench: Bench, plan: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable() -> None:
+        raise TransientError("get", "lease.json", "the line is cut", "run again")
+
+    live = left(bench)
+    with caplog.at_level(logging.WARNING):
+        assert copied(bench, plan, check=unreachable).files == 1
+    assert "unfinished uploads of earlier tries are left there" in caplog.text
+    assert live in bench.memory.uploads
+
+
 def test_those_of_other_tables_stay(bench: Bench, plan: Plan) -> None:
     cut_short(bench, plan)
     stays = left(bench, "mirror2")

@@ -21,7 +21,7 @@ from lakemirror.storage.wire import Upload, Wire
 from lakemirror.storage.wires.shelves import MemoryShelf
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
-from tests.unit.replicate.test_split import BODY, BOUNDS, Breaking, context, cut, files, planned
+from tests.unit.replicate.test_split import BODY, BOUNDS, Breaking, context, cut, files, parts_written_down, planned
 from tests.wires import Act, FaultyWire, WireFault
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -74,12 +74,11 @@ def test_what_an_earlier_plan_left_is_aborted(bench: Bench, plan: Plan) -> None:
 
 def test_what_a_killed_task_left_is_aborted_and_what_the_plan_wrote_down_goes_on(bench: Bench, plan: Plan) -> None:
     cut_short(bench, plan)
-    (ours,) = bench.memory.uploads
-    sent = len(bench.memory.uploads[ours].parts)
+    written = parts_written_down(bench, plan)
     left(bench)
     again = CountingStore(bench.store)
     assert copied(bench, plan, copying=bench.copying(again, **BOUNDS)).files == 1
-    assert again.counts["get"] == 21 - sent
+    assert again.counts["get"] == 21 - written
     assert len(bench.memory.uploads) == 0
 
 

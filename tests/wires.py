@@ -75,7 +75,8 @@ class FaultyWire:
     """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way.
 
     With `crc32cs` and `sums` it tells the sums of these objects, as stores do that keep them; with `tags` it leaves
-    those to whoever reads an object whole, and `matched` says which were found to be right. `checks_md5` is said of it.
+    those to whoever reads an object whole, and `matched` says which were found to be right. `checks_md5` and
+    `aborts_safely` are said of it.
     """
 
     def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
@@ -85,6 +86,7 @@ class FaultyWire:
         self.tags: dict[str, Md5Tag] = {}
         self.matched: list[str] = []
         self.checks_md5 = False
+        self.aborts_safely = True
         self._faults = tuple(faults)
         self._seen: Counter[str] = Counter()
         self.calls: list[tuple[str, str]] = []
@@ -92,7 +94,11 @@ class FaultyWire:
 
     def capabilities(self, uri: str) -> WireCapabilities:
         powers = self._inner.capabilities(uri)
-        return replace(powers, checks_md5=True) if self.checks_md5 else powers
+        return replace(
+            powers,
+            checks_md5=self.checks_md5 or powers.checks_md5,
+            aborts_safely=self.aborts_safely and powers.aborts_safely,
+        )
 
     async def head(self, uri: str) -> ObjectInfo:
         return await self._met("head", uri, lambda: self._inner.head(uri))

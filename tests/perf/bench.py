@@ -3,7 +3,7 @@
 Each measure stands alone: `make bench BENCH_ARGS="commit help"` runs only these. `setup` makes a whole environment
 from an empty cache and needs the package registry, so it runs only when it is named. `rivals` runs the same work by
 Iceberg's `rewrite_table_path`, and `large` plans millions of files: they need Java, and half an hour the first time.
-Results also go to `.bench/results.json`.
+Results also go to `.bench/results.json`. A measure that fails is a row of its own: the others are told all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def measure_commit(folder: Path) -> list[Row]:
     ]
 
 
-def measure_copy(folder: Path) -> list[Row]:
+def measure_copy(folder: Path) -> Iterable[Row]:
     """The copy engine against rclone and a bare loop, between two real stores, which it starts if need be."""
     from tests.perf import copying
 
@@ -161,7 +162,7 @@ def measure_setup(folder: Path) -> list[Row]:
     return [Row("make setup, from an empty cache", f"{spent:.0f} s", "≤ 90 s", spent <= 90)]
 
 
-MEASURES: dict[str, Callable[[Path], list[Row]]] = {
+MEASURES: dict[str, Callable[[Path], Iterable[Row]]] = {
     "commit": measure_commit,
     "copy": measure_copy,
     "limits": measure_limits,
@@ -190,7 +191,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"bench: {name} …", file=sys.stderr, flush=True)
         folder = Path(tempfile.mkdtemp(prefix=f"lakemirror-bench-{name}-"))
         try:
-            rows += MEASURES[name](folder)
+            for row in MEASURES[name](folder):
+                rows.append(row)  # noqa: PERF402 - one by one: a measure may fail after some
+        except Exception as err:  # noqa: BLE001 - told, and the exit code is not 0
+            traceback.print_exc()
+            if isinstance(err, subprocess.CalledProcessError):
+                print(err.stderr, file=sys.stderr)
+            rows.append(Row(f"{name}: {type(err).__name__}: {_first_line(err)}", "FAILED", "–", False))
         finally:
             shutil.rmtree(folder)
     _tell(rows)
@@ -207,6 +214,10 @@ def _tell(rows: list[Row]) -> None:
     results = PROJECT / ".bench" / "results.json"
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+
+
+def _first_line(err: Exception) -> str:
+    return str(err).partition("\n")[0][:80]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
 from lakemirror.replicate.stage import Engine, LocalEngine, StageContext, sum_requests
 from lakemirror.replicate.transfer import Copied, copy_objects
+from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.probe import ProbedAbilities
 from tests.perf.row import Row
@@ -69,8 +70,8 @@ MIDDLE = Load("middle", 40, 64 * 1024**2, FEW_TRANSFERS)
 HUGE = Load("huge", 1, 2 * 1024**3, in_parts=True)
 
 
-def measure_copy(folder: Path) -> list[Row]:
-    """All rows of the table of docs/copying.md; `LAKEMIRROR_BENCH_SCALE=0.1` for a tenth of the files."""
+def measure_copy(folder: Path) -> Iterator[Row]:
+    """The rows of docs/benchmarks.md, as they are measured; `LAKEMIRROR_BENCH_SCALE=0.1` for a tenth of the files."""
     scale = float(os.environ.get("LAKEMIRROR_BENCH_SCALE", "1"))
     before = set(running())
     services = up()
@@ -79,7 +80,10 @@ def measure_copy(folder: Path) -> list[Row]:
         small = replace(SMALL, files=max(1, int(SMALL.files * scale)))
         middle = replace(MIDDLE, files=max(1, int(MIDDLE.files * scale)))
         huge = replace(HUGE, size_bytes=max(64 * 1024**2, int(HUGE.size_bytes * scale)))
-        return [*bench.many(small, "64 KB"), *bench.many(middle, "64 MB"), *bench.one(huge), *bench.spark(small)]
+        yield from bench.many(small, "64 KB")
+        yield from bench.many(middle, "64 MB")
+        yield from bench.one(huge)
+        yield from bench.spark(small)
     finally:
         if not before:
             down()
@@ -105,7 +109,8 @@ class Bench:
             **{f"rclone {count}": self._rclone(load, count) for count in load.transfers},
         }
         best = self.best(runs)
-        rclone = min(spent for name, spent in best.items() if name.startswith("rclone"))
+        quickest = min((name for name in best if name.startswith("rclone")), key=lambda name: best[name])
+        rclone = best[quickest]
         over = best["ours"] / best["loop"] - 1
         told = ", ".join(f"{name} {spent:.2f} s" for name, spent in best.items())
         print(f"bench: {what}: {told}", file=sys.stderr, flush=True)
@@ -113,6 +118,12 @@ class Bench:
             Row(f"copy {what}, in the task", f"{best['ours']:.2f} s", "–", None),
             Row(f"copy {what}: against rclone", f"{rclone / best['ours']:.2f}×", "≥ 1.0×", best["ours"] <= rclone),
             Row(f"copy {what}: CRC32C, limits, ledger over a bare loop", f"{over:+.0%}", "≤ 10 %", over <= 0.1),
+            Row(
+                f"copy {what}: cores busy, ours / the loop / {quickest}",
+                " / ".join(f"{self.busy[name]:.0%}" for name in ("ours", "loop", quickest)),
+                "–",
+                None,
+            ),
         ]
 
     def one(self, load: Load) -> list[Row]:
@@ -201,47 +212,7 @@ class Bench:
         self._filled.add(load.name)
 
     def ours(self, load: Load, target: S3Store, engine: Engine | None = None) -> float:
-        """The whole copy stage, from the plan's segments to the ledger."""
-        context, plan = self.planned(load, target, 1 if engine is None else 2)
-        start = time.monotonic()
-        copied = copy_objects(plan, context, engine or LocalEngine(), f"{context.ledger_uri}.started")
-        spent = time.monotonic() - start
-        _check(copied, load)
-        return spent
-
-    def planned(self, load: Load, target: S3Store, processes: int) -> tuple[StageContext, Plan]:
-        mirror = ObstoreStore(target.properties)
-        ports = CopyPorts(
-            WireTo(tuple(self.source.properties.items())),
-            WireTo(tuple(target.properties.items()), self.abilities),
-            CopySettings(concurrency=64 // processes),
-            UNREACHED,
-            processes,
-        )
-        context = StageContext(
-            source=ObstoreStore(self.source.properties),
-            mirror=mirror,
-            paths=PrefixMap.of({self.source.uri: target.uri}),
-            plan_uri=f"{target.uri}/_plan/p",
-            ledger_uri=f"{target.uri}/_ledger/p",
-            copying=ports,
-            bin_files=1000,
-            bin_bytes=1024**3,
-            split_bytes=512 * 1024**2,
-            ledger_flush_files=64,
-        )
-        keys = [load.key(number) for number in range(load.files)]
-        items = {
-            "source": [f"{self.source.uri}/{key}" for key in keys],
-            "target": [f"{target.uri}/{key}" for key in keys],
-            "size": [load.size_bytes] * load.files,
-            "kind": ["data"] * load.files,
-            "format": [None] * load.files,
-        }
-        rows = [
-            row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()
-        ]
-        return context, Plan(tuple(Segment(**row) for row in rows), 0, sum_requests([]))
+        return Ours(self.source, self.abilities).seconds(load, target, engine)
 
     def loop(self, load: Load, target: S3Store) -> float:
         """What a person would write: obstore's own asynchronous calls, many at once."""
@@ -296,16 +267,67 @@ class Bench:
         _fresh(target)
         try:
             one = replace(load, files=1)
-            pair = json.dumps([list(map(str, _fields(self.source))), list(map(str, _fields(target)))])
+            stores = json.dumps([_fields(store) for store in (self.source, target, self.mirror)])
             grown = []
             for name, size in (("tiny", 1), (one.name, one.size_bytes)):
                 self.fill(Load(name, 1, size))
-                command = [sys.executable, "-m", "tests.perf.copying", pair, name, str(size)]
+                command = [sys.executable, "-m", "tests.perf.copying", stores, name, str(size)]
                 done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
                 grown.append(int(done.stdout.split()[-1]))
             return grown[1] - grown[0]
         finally:
             _drop(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The copy stage as a run has it, from this bucket into others of the store with these abilities."""
+
+    source: S3Store
+    abilities: Callable[[], Abilities]
+
+    def seconds(self, load: Load, target: S3Store, engine: Engine | None = None) -> float:
+        """The whole copy stage, from the plan's segments to the ledger."""
+        context, plan = self.planned(load, target, 1 if engine is None else 2)
+        start = time.monotonic()
+        copied = copy_objects(plan, context, engine or LocalEngine(), f"{context.ledger_uri}.started")
+        spent = time.monotonic() - start
+        _check(copied, load)
+        return spent
+
+    def planned(self, load: Load, target: S3Store, processes: int) -> tuple[StageContext, Plan]:
+        mirror = ObstoreStore(target.properties)
+        ports = CopyPorts(
+            WireTo(tuple(self.source.properties.items())),
+            WireTo(tuple(target.properties.items()), self.abilities),
+            CopySettings(concurrency=64 // processes),
+            UNREACHED,
+            processes,
+        )
+        context = StageContext(
+            source=ObstoreStore(self.source.properties),
+            mirror=mirror,
+            paths=PrefixMap.of({self.source.uri: target.uri}),
+            plan_uri=f"{target.uri}/_plan/p",
+            ledger_uri=f"{target.uri}/_ledger/p",
+            copying=ports,
+            bin_files=1000,
+            bin_bytes=1024**3,
+            split_bytes=512 * 1024**2,
+            ledger_flush_files=64,
+        )
+        keys = [load.key(number) for number in range(load.files)]
+        items = {
+            "source": [f"{self.source.uri}/{key}" for key in keys],
+            "target": [f"{target.uri}/{key}" for key in keys],
+            "size": [load.size_bytes] * load.files,
+            "kind": ["data"] * load.files,
+            "format": [None] * load.files,
+        }
+        rows = [
+            row for batch in PackSegments(context).write("copy", pa.table(items, ITEM)) for row in batch.to_pylist()
+        ]
+        return context, Plan(tuple(Segment(**row) for row in rows), 0, sum_requests([]))
 
 
 def _core_seconds() -> float:
@@ -374,11 +396,10 @@ def _check(copied: Copied, load: Load) -> None:
 
 def main(argv: list[str]) -> int:
     """A copy in a process of its own, which tells how much memory it took at most."""
-    pair, name, size = argv
-    source, target = (S3Store(*fields) for fields in json.loads(pair))
-    bench = Bench.__new__(Bench)
-    bench.source = source
-    bench.ours(Load(name, 1, int(size)), target)
+    stores, name, size = argv
+    source, target, probed = (S3Store(*fields) for fields in json.loads(stores))
+    abilities = ProbedAbilities(probed.properties, probed.uri)  # reads what was recorded there: nothing is probed anew
+    Ours(source, abilities).seconds(Load(name, 1, int(size)), target)
     status = Path("/proc/self/status").read_text(encoding="ascii")  # getrusage tells of the parent before exec, too
     print(next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")))
     return 0

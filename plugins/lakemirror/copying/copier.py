@@ -4,8 +4,10 @@
 - Bytes are read once. A write that fails is tried again with the bytes at hand.
 - Bytes that were damaged when they were read are read again: small files by the wire's word, larger ones if their parts
   are not those of the sum that the source's store keeps of the whole (proving.py); then their upload is dropped.
-- A key that is taken is compared by size and CRC32C: our own earlier write is adopted, anything else is a stop.
-- An upload in parts that cannot be finished is aborted.
+- A key that is taken is compared by size and CRC32C: our own earlier write is adopted, anything else is a stop. Two
+  sums that differ are both taken again: one turned bit is no stop.
+- An upload in parts that cannot be finished is aborted, unless an object may have been made of it: some servers delete
+  the bytes of that object along with it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from functools import partial
 
 from lakemirror.copying import bins
 from lakemirror.copying.bins import PartPlan
-from lakemirror.copying.ends import MirrorEnd, MisreadError, SourceEnd, changing, vanishing
+from lakemirror.copying.ends import ForeignError, MirrorEnd, MisreadError, SourceEnd, changing, foreign, vanishing
 from lakemirror.copying.gate import Gate
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
@@ -24,7 +26,7 @@ from lakemirror.copying.pace import Pace
 from lakemirror.copying.proving import InOrder, Proof, summed
 from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
 from lakemirror.copying.together import all_within
-from lakemirror.errors import LakemirrorError, TransientError, VerificationError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError, VerificationError
 from lakemirror.storage.checksum import combined, crc32c_of
 from lakemirror.storage.md5_tags import fits
 from lakemirror.storage.port import ConditionFailed, DamagedError, ObjectNotFound
@@ -32,7 +34,7 @@ from lakemirror.storage.wire import Part, Stored, WholeRead, Wire
 
 ABORT_S = 30.0
 MAX_READS = 3
-"""Of a file in parts whose sum is not that of its source."""
+"""Of a file in parts whose sum is not that of its source, and of two files whose sums differ."""
 
 
 class Copier:
@@ -63,6 +65,8 @@ class Copier:
         self.source = SourceEnd(source, retrying(), self.memory, chunk_bytes)
         self.mirror = MirrorEnd(mirror, retrying(), self.memory, chunk_bytes)
         self._is_one_store = is_one_store
+        self._unheard: set[str] = set()
+        """Uploads that were to be finished without an answer: an object may have been made of them."""
 
     async def copy(self, item: CopyItem, *, looks_first: bool = False) -> CopiedItem:
         """The mirror has the file whole afterwards, or an error is raised."""
@@ -148,7 +152,10 @@ class Copier:
         upload = await self.begin(item)
         try:
             parts = await self.send(item, upload, seen, plans, in_order=in_order)
-            return await self.finish(item, upload, parts, seen, in_order)
+            copied = await self.finish(item, upload, parts, seen, in_order)
+            if copied.adopted:
+                await self.abort(item, upload, looks=upload in self._unheard)
+            return copied
         except (LakemirrorError, asyncio.CancelledError) as err:
             await self.abort_after(err, item, upload)
             raise
@@ -192,7 +199,7 @@ class Copier:
     async def finish(
         self, item: CopyItem, upload: str, parts: Sequence[Part], seen: Stored, in_order: InOrder | None = None
     ) -> CopiedItem:
-        """Make the object of its parts. Doing it again is fine: what is there then is compared.
+        """Make the object of its parts. Doing it again is fine: what is there then is compared, and the upload left.
 
         MisreadError, and nothing made, if they are not what was `seen` of the source file.
         """
@@ -200,21 +207,41 @@ class Copier:
         crc32c = combined((part.crc32c, part.size_bytes) for part in parts)
         self._proof.check(item, crc32c, parts, seen, in_order)
         try:
-            stored = await self.mirror.retrying(
-                lambda: self.mirror.wire.finish(item.target, upload, parts, crc32c), patience
-            )
+            stored = await self.mirror.retrying(partial(self._finish, item, upload, parts, crc32c), patience)
         except ConditionFailed:
-            there = await self._adopted(item, crc32c, patience)
-            await self.abort(item, upload)
-            return there
+            return await self._adopted(item, crc32c, patience)
         except ObjectNotFound as err:  # an earlier try, or a twin of this task, has finished it; or it was dropped
             if not await self.mirror.has(item.target, patience):
                 raise upload_gone(item) from err
             return await self._adopted(item, crc32c, patience)
+        self._unheard.discard(upload)
         return _copied(item, crc32c, stored)
 
-    async def abort(self, item: CopyItem, upload: str) -> None:
-        await self.mirror.retrying(lambda: self.mirror.wire.abort(item.target, upload), Patience(item.target, ABORT_S))
+    async def _finish(self, item: CopyItem, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
+        was_heard = upload not in self._unheard
+        self._unheard.add(upload)
+        try:
+            return await self.mirror.wire.finish(item.target, upload, parts, crc32c)
+        except PermanentError:  # refused: by this try nothing was made
+            if was_heard:
+                self._unheard.discard(upload)
+            raise
+
+    async def abort(self, item: CopyItem, upload: str, *, looks: bool) -> bool:
+        """Whether the upload was dropped. With `looks` it is left, and costs room, where the key has an object.
+
+        SeaweedFS up to 4.47 may keep a finished upload, and deletes with it what its object is made of; which server
+        speaks S3 nobody tells for sure. Where it is Amazon or Google, no look is needed.
+        """
+        patience = Patience(item.target, ABORT_S)
+        if (
+            looks
+            and not self.mirror.wire.capabilities(item.target).aborts_safely
+            and await self.mirror.has(item.target, patience)
+        ):
+            return False
+        await self.mirror.retrying(lambda: self.mirror.wire.abort(item.target, upload), patience)
+        return True
 
     async def _within(self, item: CopyItem, patience: Patience) -> CopiedItem:
         """On the store's side; its size and version are looked at before, its size and sum after.
@@ -236,14 +263,28 @@ class Copier:
         return CopiedItem(item, crc32c, stored.e_tag, adopted=False)
 
     async def _adopted(self, item: CopyItem, crc32c: int, patience: Patience) -> CopiedItem:
-        there = await self.mirror.adopt(item, crc32c, patience)
-        return CopiedItem(item, crc32c, there.e_tag, adopted=True)
+        """What lies under the key already, if it is to the byte what belongs there.
+
+        Sums that were read over an unguarded line may be wrong on either side: a stop needs the same two twice.
+        """
+        met: set[tuple[int, int]] = set()
+        for _ in range(MAX_READS):
+            there, got = await self.mirror.there(item, crc32c, patience)
+            if got == crc32c:
+                return CopiedItem(item, crc32c, there.e_tag, adopted=True)
+            if (crc32c, got) in met:
+                raise foreign(item, crc32c, f"{there.size_bytes} with {got:08x}")
+            met.add((crc32c, got))
+            crc32c = await self.source.sum(item, patience)
+        text = f"it reads differently each time (crc32c {', '.join(f'{got:08x}' for _, got in sorted(met))})"
+        raise TransientError("copy", item.target, text, "run again; if it is always so, look at the line to this store")
 
     async def abort_after(self, err: BaseException, item: CopyItem, upload: str) -> None:
         """An upload left behind costs room, not correctness: the error that led here is the one to tell."""
+        looks = upload in self._unheard and not isinstance(err, ForeignError)
         try:
             async with asyncio.timeout(ABORT_S):
-                await self.abort(item, upload)
+                await self.abort(item, upload, looks=looks)
         except (LakemirrorError, TimeoutError) as late:
             err.add_note(f"the upload {upload} of {item.target} could not be aborted ({late})")
 

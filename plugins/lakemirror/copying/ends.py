@@ -20,6 +20,10 @@ class MisreadError(TransientError):
     """What was read of a source file, part by part, is not what its store keeps."""
 
 
+class ForeignError(PermanentError):
+    """Something else lies under the key: nothing of ours is in it."""
+
+
 class End:
     """One store: its wire, its retries, and the memory that both ends share."""
 
@@ -103,19 +107,16 @@ class MirrorEnd(End):
             return False
         return True
 
-    async def adopt(self, item: CopyItem, crc32c: int, patience: Patience) -> Stored:
-        """What lies under the key already, if it is to the byte what belongs there."""
+    async def there(self, item: CopyItem, crc32c: int, patience: Patience) -> tuple[Stored, int]:
+        """What lies under the key already, and its CRC32C; ForeignError if it is not even as large as it must be."""
         try:
             there = await self.stored(item.target, patience)
             if there.size_bytes != item.size_bytes:
                 raise foreign(item, crc32c, f"{there.size_bytes} bytes")
-            got = await self.crc32c(item.target, there, patience)
+            return there, await self.crc32c(item.target, there, patience)
         except ObjectNotFound as err:
             text = "it was there a moment ago, and is gone"
             raise TransientError("copy", item.target, text, "run again; find out who deletes here") from err
-        if got != crc32c:
-            raise foreign(item, crc32c, f"{there.size_bytes} with {got:08x}")
-        return there
 
 
 @contextmanager
@@ -155,8 +156,8 @@ def misread(item: CopyItem, why: str) -> MisreadError:
     return MisreadError("copy", item.source, text, "run again; if it is always so, its store has lost it: restore it")
 
 
-def foreign(item: CopyItem, crc32c: int, got: str) -> PermanentError:
-    return PermanentError(
+def foreign(item: CopyItem, crc32c: int, got: str) -> ForeignError:
+    return ForeignError(
         "copy",
         item.target,
         f"another object lies under this key (want {item.size_bytes} bytes with crc32c {crc32c:08x}, got {got})",

@@ -44,19 +44,27 @@ class Ledger:
     def __init__(self, rates: Rates, tasks: int, processes: int, clock: Callable[[], float]) -> None:
         self._rates, self._clock = rates, clock
         self._tasks, self._processes = tasks, processes
+        self._step = 0
         self._done: set[str] = set()
-        self._here: dict[object, str] = {}
+        self._here: dict[object, tuple[int, str]] = {}
         self._bytes, self._requests = Timeline(), Timeline()
         self.files = self.size_bytes = 0
 
+    def expect(self, tasks: int) -> None:
+        """Another step begins, with so many tasks; what those of the step before say of themselves counts no more."""
+        self._step += 1
+        self._tasks = tasks
+        self._done.clear()
+
     def joined(self, who: object, task: str) -> None:
-        self._here[who] = task
+        self._here[who] = self._step, task
 
     def left(self, who: object) -> None:
         self._here.pop(who, None)
 
-    def finished(self, task: str) -> None:
-        self._done.add(task)
+    def finished(self, who: object, task: str) -> None:
+        if self._here.get(who, (-1, ""))[0] == self._step:
+            self._done.add(task)
 
     @property
     def share(self) -> float:
@@ -114,6 +122,11 @@ class Hub:
         self._thread.start()
         self._ready.wait(CONNECT_S)
         return None if self._port is None else HubAddress(self._place[1], self._port, self._secret)
+
+    def expect(self, tasks: int) -> None:
+        """Another step of the run begins, with so many tasks."""
+        if self._loop is not None and self._port is not None:
+            self._loop.call_soon_threadsafe(self.ledger.expect, tasks)
 
     def __exit__(self, *_: object) -> None:
         if self._stop is not None and self._loop is not None and self._port is not None:
@@ -173,7 +186,7 @@ class Hub:
                 if self._on_progress is not None:
                     self._on_progress(self.ledger.files, self.ledger.size_bytes)
             case ["done", task]:
-                self.ledger.finished(task)
+                self.ledger.finished(who, task)
             case _:
                 raise ValueError("not a word of ours")
         return None
@@ -214,6 +227,8 @@ class HubPace:
             size_bytes = 0
         if self._rates.requests_per_s is None:
             requests = 0
+        if not size_bytes and not requests:
+            return  # whoever has the turn may be waiting for his bytes
         async with self._turn:
             if not self._is_lost and (size_bytes > self._bytes or requests > self._requests):
                 await self._lease(size_bytes - self._bytes, requests - self._requests)
@@ -233,6 +248,7 @@ class HubPace:
                 wait_s = await self._last_answer()
         except _LOST:
             self._is_lost = True
+            self._writer.transport.abort()  # or the hub would count it as one that asks, and give its share away
             return
         if wait_s > 0:
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from lakemirror.copying.bins import FILE_COST_BYTES, Range
 from lakemirror.copying.copier import Copier
 from lakemirror.copying.crew import Job, run_loop, work_off
 from lakemirror.copying.model import CopyItem
+from lakemirror.copying.pace import Pace
 from lakemirror.copying.ports import Opened, opened
 from lakemirror.copying.together import all_told
 from lakemirror.errors import LakemirrorError, TransientError
@@ -30,6 +32,7 @@ from lakemirror.replicate.plan import ITEM
 from lakemirror.replicate.split import SplitFile
 from lakemirror.replicate.stage import Counted, LocalEngine, StageContext
 from lakemirror.storage.port import ObjectStore
+from lakemirror.storage.wrappers.limit import paid_by
 
 WORK = pa.schema(
     [
@@ -61,7 +64,6 @@ class _Work:
 
     row: Item
     stores: Counted
-    kinds: dict[str, str]
     ledger: LedgerWriter
     files: int = 0
     bytes: int = 0
@@ -89,7 +91,7 @@ class CopySegments:
     async def _run(self, rows: list[Item]) -> pa.RecordBatch:
         works: list[_Work] = []
         task = "+".join(f"{row['uri'].rsplit('/', 1)[-1]}:{row['first_part'] or 0}" for row in rows)[:1000]
-        async with opened(self.context.copying, task) as made:
+        async with opened(self.context.copying, task) as made, _one_line(made.pace):
             settings = made.copier.settings
             left_s = (
                 None if settings.deadline_at is None else max(0.0, settings.deadline_at - self.context.copying.now())
@@ -117,47 +119,47 @@ class CopySegments:
             folder = ledger_folder(self.context.ledger_uri, row["uri"])
             ledger = LedgerWriter(stores.mirror, folder, LEDGER, self.context.ledger_flush_files)
             items, done = await asyncio.to_thread(self._read, stores.mirror, row["uri"], folder)
-            work = _Work(row, stores, {item["target"]: item["kind"] for item in items}, ledger)
+            work = _Work(row, stores, ledger)
             works.append(work)
-            files = [CopyItem(item["source"], item["target"], item["size"]) for item in items]
-            if row["step"] == "files":
-                for item in files:
-                    if item.target in done:
-                        work.skipped += 1
-                        self._tell(made, 1, item.size_bytes)
-                    else:
-                        yield partial(self._copy_file, made, work, item)
-            elif files[0].target not in done:
-                step = self._copy_range if row["step"] == "range" else self._finish
-                yield partial(step, made, work, files[0])
-            elif row["step"] == "finish":
-                work.skipped += 1
-                self._tell(made, 1, 0)
+            items.reverse()
+            while items:  # each is handed out and kept no longer: a task may have very many
+                found = items.pop()
+                item, kind = CopyItem(found["source"], found["target"], found["size"]), found["kind"]
+                if row["step"] == "range":
+                    if item.target not in done:
+                        yield partial(self._copy_range, made, work, item)
+                elif item.target in done:
+                    work.skipped += 1
+                    self._tell(made, 1, item.size_bytes if row["step"] == "files" else 0)
+                else:
+                    step = self._copy_file if row["step"] == "files" else self._finish
+                    yield partial(step, made, work, item, kind)
+            del items, done
 
     def _read(self, store: ObjectStore, uri: str, folder: str) -> tuple[list[Item], set[str]]:
         items = read_items(store, uri, self.context.paths)
         return items, {row["target"] for row in read_ledger(store, folder)} if self.resumes else set()
 
-    async def _copy_file(self, made: Opened, work: _Work, item: CopyItem) -> None:
+    async def _copy_file(self, made: Opened, work: _Work, item: CopyItem, kind: str) -> None:
         copied = await made.copier.copy(item, looks_first=self.resumes)
         work.files += not copied.adopted
         work.bytes += 0 if copied.adopted else item.size_bytes
         work.skipped += copied.adopted
         self._tell(made, 1, item.size_bytes)
-        await work.ledger.add(row_of(copied, work.kinds[item.target]))
+        await work.ledger.add(row_of(copied, kind))
 
     async def _copy_range(self, made: Opened, work: _Work, item: CopyItem) -> None:
         chosen = Range(work.row["first_part"], work.row["parts"])
         split = self._split(made.copier, work, item)
         work.bytes += await split.copy_range(chosen, lambda size: self._tell(made, 0, size), looks_first=self.resumes)
 
-    async def _finish(self, made: Opened, work: _Work, item: CopyItem) -> None:
+    async def _finish(self, made: Opened, work: _Work, item: CopyItem, kind: str) -> None:
         copied, sent = await self._split(made.copier, work, item).finish()
         work.files += not copied.adopted
         work.bytes += sent
         work.skipped += copied.adopted
         self._tell(made, 1, sent)
-        await work.ledger.add(row_of(copied, work.kinds[item.target]))
+        await work.ledger.add(row_of(copied, kind))
 
     def _split(self, copier: Copier, work: _Work, item: CopyItem) -> SplitFile:
         folder = ranges_folder(self.context.ledger_uri, work.row["uri"])
@@ -186,6 +188,18 @@ class CopySegments:
             )
             counts, begun = {}, 0
         return pa.RecordBatch.from_pylist(rows, COPIED)
+
+
+@asynccontextmanager
+async def _one_line(pace: Pace) -> AsyncIterator[None]:
+    """Requests of stores, from threads, for segments, ledgers and records, go at the pace of the copies."""
+    loop = asyncio.get_running_loop()
+
+    def pay(requests: int) -> None:
+        asyncio.run_coroutine_threadsafe(pace.take(0, requests), loop).result()
+
+    with paid_by(pay):
+        yield
 
 
 async def _flushed(works: list[_Work], failure: BaseException | None) -> BaseException | None:

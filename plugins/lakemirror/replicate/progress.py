@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lakemirror.model.results import describe_volume, human_seconds
-from lakemirror.replicate.stage import Progress
+from lakemirror.replicate.stage import Progress, Report
 
 LOG_EVERY_S: Final = 15.0
 STILL_EVERY_S: Final = 600.0  # of a stage that has not moved for long
@@ -20,6 +20,7 @@ class FilesTold:
         self._progress = progress if files else None
         self._all_files, self._all_bytes = files, size_bytes
         self._files = self._bytes = 0
+        self._portioned = (0, 0)
         self._lock = threading.Lock()
         self._tell(0, 0)
 
@@ -37,9 +38,15 @@ class FilesTold:
             self._bytes = max(self._bytes, min(size_bytes, self._all_bytes))
             self._tell(self._files, self._bytes)
 
-    def rows(self, done: int, total: int) -> None:
-        """So many rows of work are done; tells of workers that do not speak for themselves."""
-        self.reach(self._all_files * done // total, self._all_bytes * done // total)
+    def portion(self, files: int, size_bytes: int) -> Report:
+        """By rows of work that hold so many, after the portions before; of workers that do not speak for themselves."""
+        before_files, before_bytes = self._portioned
+        self._portioned = before_files + files, before_bytes + size_bytes
+
+        def report(done: int, total: int) -> None:
+            self.reach(before_files + files * done // total, before_bytes + size_bytes * done // total)
+
+        return report
 
     def _tell(self, files: int, size_bytes: int) -> None:
         if self._progress is not None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakemirror.copying import bins
 from lakemirror.copying.bins import PartPlan, Range
 from lakemirror.copying.copier import Copier, UploadGoneError, upload_gone
-from lakemirror.copying.ends import MisreadError
+from lakemirror.copying.ends import ForeignError, MisreadError
 from lakemirror.copying.model import MAX_PARTS, CopiedItem, CopyItem
 from lakemirror.copying.proving import aligned
 from lakemirror.errors import LakemirrorError, TransientError
@@ -111,7 +111,7 @@ class SplitFile:
         start = (chosen.first_part - 1) * self._part_bytes
         end = start + chosen.parts * self._part_bytes
         plans = [plan for plan in begun.plans if start <= plan.start < end]
-        done = await asyncio.to_thread(self._parts, begun)
+        done = await asyncio.to_thread(self._parts, begun) if looks_first else {}  # of a first try there are none
         todo = [plan for plan in plans if plan.number not in done]
         tell(sum(plan.length for plan in plans if plan.number in done))
         ledger = LedgerWriter(self._store, f"{self._folder}/parts", PARTS, FLUSH_PARTS, "range")
@@ -154,6 +154,9 @@ class SplitFile:
             await copier.abort_after(err, item, begun.upload)
             await self._forget(begun)  # or every later run would find all parts sent, and fail here again
             raise
+        except ForeignError as err:
+            await copier.abort_after(err, item, begun.upload)
+            raise
         except MisreadError as err:
             await copier.abort_after(err, item, begun.upload)
             await self._forget(begun)
@@ -164,7 +167,7 @@ class SplitFile:
         record = await asyncio.to_thread(self._read)
         if record is not None:
             if record[0].upload:
-                await self._copier.abort(self._item, record[0].upload)
+                await self._copier.abort(self._item, record[0].upload, looks=True)
             await asyncio.to_thread(self._store.delete, [self._record_uri])
 
     async def _begun(self) -> Begun | None:
@@ -175,7 +178,7 @@ class SplitFile:
         begun, written = record
         self._check(begun)
         if begun.upload and begun.wanted_bytes != self._part_bytes:  # the configuration has changed since
-            await self._copier.abort(self._item, begun.upload)
+            await self._copier.abort(self._item, begun.upload, looks=True)
             await self._forget(begun)
             record = await asyncio.to_thread(self._read)
             if record is None or not record[0].upload:
@@ -198,15 +201,18 @@ class SplitFile:
         begun = Begun(upload, *whole, *sums)
         try:
             await asyncio.to_thread(self._write, begun, e_tag)
-        except (LakemirrorError, asyncio.CancelledError) as err:
-            await self._copier.abort(item, upload)
-            if not isinstance(err, ConditionFailed):
-                raise
+        except ConditionFailed as err:
             record = await asyncio.to_thread(self._read)
+            if record is not None and record[0] == begun:
+                return begun  # written by a try whose answer was lost
+            await self._copier.abort(item, upload, looks=False)
             if record is None or not record[0].upload:
                 raise upload_gone(item) from err
             self._check(record[0])
             return record[0]
+        except (LakemirrorError, asyncio.CancelledError) as err:
+            await self._copier.abort_after(err, item, upload)
+            raise
         return begun
 
     async def _forget(self, begun: Begun) -> None:

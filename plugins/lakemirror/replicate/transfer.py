@@ -7,7 +7,7 @@ For workers elsewhere a hub beside this process keeps the rates of all of them t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -25,11 +25,20 @@ from lakemirror.replicate.leftovers import Leftovers, abort_leftovers
 from lakemirror.replicate.plan import Plan, Segment
 from lakemirror.replicate.progress import FilesTold
 from lakemirror.replicate.split import SplitFile, upload_written_down
-from lakemirror.replicate.stage import Engine, LocalEngine, Progress, Requests, StageContext, requests_of, sum_requests
+from lakemirror.replicate.stage import (
+    Engine,
+    LocalEngine,
+    Progress,
+    Report,
+    Requests,
+    StageContext,
+    requests_of,
+    sum_requests,
+)
 from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
 
-Spread = Callable[[CopySegments, pa.Table], pa.Table]
+Spread = Callable[[CopySegments, pa.Table, Report], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,11 @@ def copy_objects(
     planned = (*plan.of("copy"), *plan.of("split"))
     _check_keys(plan, context)
     resumes = bool(planned) and not _is_first(context.mirror, started_uri)
-    told = FilesTold(progress, sum(part.files for part in planned), sum(part.bytes for part in planned))
     work, finishing = _work(plan, context)
+    large = plan.of("split") if finishing.num_rows else ()
+    all_files, all_bytes = _volume(planned)
+    large_files, large_bytes = _volume(large)
+    told = FilesTold(progress, all_files, all_bytes)
     sweeping = [sum_requests([])]
     if resumes and leftovers is not None:
         folders = [ranges_folder(context.ledger_uri, segment.uri) for segment in plan.of("split")]
@@ -71,7 +83,11 @@ def copy_objects(
     try:
         with _shared(context, engine, told, work.num_rows) as (shared, spread):
             stage = CopySegments(shared, resumes, engine.is_repeated)
-            rows = [spread(stage, work), spread(stage, finishing)]
+            first, last = (
+                told.portion(all_files - large_files, all_bytes - large_bytes),
+                told.portion(large_files, large_bytes),
+            )
+            rows = [spread(stage, work, first), spread(stage, finishing, last)]
     except (PermanentError, SourceVanishedError) as err:
         _abort_uploads(err, plan, context)
         raise
@@ -87,12 +103,15 @@ def copy_objects(
         sum_requests([requests_of(done), on_wires]),
         on_wires,
     )
-    want = sum(segment.files for segment in planned)
-    if copied.files + copied.skipped != want:
+    if copied.files + copied.skipped != all_files:
         raise PermanentError(
-            "copy", context.plan_uri, f"want {want} files, got {copied.files + copied.skipped}", "report this"
+            "copy", context.plan_uri, f"want {all_files} files, got {copied.files + copied.skipped}", "report this"
         )
     return copied
+
+
+def _volume(planned: Sequence[Segment]) -> tuple[int, int]:
+    return sum(segment.files for segment in planned), sum(segment.bytes for segment in planned)
 
 
 def _check_keys(plan: Plan, context: StageContext) -> None:
@@ -138,18 +157,19 @@ def _shared(
     if engine.name == LocalEngine.name:
         here = replace(context, on_file=told.add)
 
-        def at_once(stage: CopySegments, work: pa.Table) -> pa.Table:
+        def at_once(stage: CopySegments, work: pa.Table, report: Report) -> pa.Table:
             return pa.Table.from_batches(stage(iter(work.combine_chunks().to_batches())), COPIED)
 
         yield here, at_once
         return
     ports = context.copying
-    with Hub(
-        engine.driver if tasks else None, ports.rates, min(tasks, ports.shares), ports.shares, on_progress=told.reach
-    ) as address:
+    place = engine.driver if tasks else None
+    hub = Hub(place, ports.rates, min(tasks, ports.shares), ports.shares, on_progress=told.reach)
+    with hub as address:
 
-        def spread(stage: CopySegments, work: pa.Table) -> pa.Table:
-            return engine.run(stage, work, COPIED, told.rows)
+        def spread(stage: CopySegments, work: pa.Table, report: Report) -> pa.Table:
+            hub.expect(min(work.num_rows, ports.shares))
+            return engine.run(stage, work, COPIED, report)
 
         yield replace(context, copying=replace(ports, hub=address)), spread
 

@@ -102,7 +102,13 @@ class Probe:
         await self._dialect.put(target, _OLD)
         if not await self._meets_condition(self._wire.copy_within(source, target)):
             return False
-        return await self._works(self._wire.copy_within(source, self._uri("copy")))
+        if not await self._works(self._wire.copy_within(source, self._uri("copy"))):
+            return False
+
+        async def enter(uri: str) -> list[Awaitable[object]]:
+            return [self._wire.copy_within(source, uri) for _ in range(_RACERS)]
+
+        return all(await _all_of([self._has_one_winner(f"copying-{number}", enter) for number in range(_ROUNDS)]))
 
     async def _conditional_delete(self) -> bool:
         uri = self._uri("deleted")

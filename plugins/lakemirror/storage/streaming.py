@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
+from lakemirror.errors import PermanentError
 from lakemirror.storage.abilities import Abilities
 from lakemirror.storage.checksum import combined, crc32c_of
 from lakemirror.storage.port import CHUNK_BYTES
@@ -87,12 +88,16 @@ async def _upload(wire: Wire, uri: str, pieces: Iterator[bytes]) -> Stored:
                 done += [task.result() for task in finished]
             sending.add(asyncio.create_task(wire.put_part(uri, upload, number, data, crc32c_of(data))))
         done += await asyncio.gather(*sending)
-        done.sort(key=lambda part: part.number)
-        return await wire.finish(uri, upload, done, combined((part.crc32c, part.size_bytes) for part in done))
     except BaseException:
         for task in sending:
             task.cancel()
         await asyncio.gather(*sending, return_exceptions=True)
+        await wire.abort(uri, upload)
+        raise
+    done.sort(key=lambda part: part.number)
+    try:
+        return await wire.finish(uri, upload, done, combined((part.crc32c, part.size_bytes) for part in done))
+    except PermanentError:  # refused; of what has no answer an object may have been made, whose bytes these are
         await wire.abort(uri, upload)
         raise
 

@@ -97,6 +97,8 @@ class WireCapabilities:
     """`copy_within` works, create-only, between all buckets of these properties."""
     checks_md5: bool = False
     """`create` with an MD5 refuses bytes that do not have it."""
+    aborts_safely: bool = True
+    """To abort an upload that was finished does nothing to the object that was made of it."""
     spoiled: str = ""
     """Characters that the store does not keep in keys: what is written under a key with one of them is refused."""
 

@@ -130,7 +130,7 @@ class MirrorRun:
     def leftovers(self) -> Leftovers:
         """Of earlier tries at this table, whose uploads nobody else is at work on."""
         is_alone = self.lease.held.token is not None
-        return Leftovers(self.layout.root, None if is_alone else self.now() - UNFENCED_AGE)
+        return Leftovers(self.layout.root, None if is_alone else self.now() - UNFENCED_AGE, self.lease.held.check)
 
     def unchanged(self, found: Unchanged) -> MirrorResult:
         newest = found.newest

@@ -459,3 +459,21 @@ def test_requests_keep_their_rate_too(buckets: Buckets) -> None:
 
     run(work())
     assert buckets.time.now == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("side", ["source", "mirror"])
+def test_a_bit_that_turns_while_what_is_there_is_compared_is_no_stop(buckets: Buckets, side: str) -> None:
+    """Nobody but the line says that they differ: both are read again."""
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    copier, _, _ = buckets.copier(**{side: [WireFault("read", Act.FLIP, 3, 3)]})  # type: ignore[arg-type]
+    assert told(run(copier.copy(item, looks_first=True))) == (crc(LARGE), True)
+
+
+def test_what_reads_differently_each_time_is_transient(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    flips = [WireFault("read", Act.FLIP, first, first) for first in (1, 12, 23)]
+    copier, _, _ = buckets.copier(mirror=flips)
+    with pytest.raises(TransientError, match="reads differently each time"):
+        run(copier.copy(item, looks_first=True))

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from lakemirror.copying import hub as hubs
 from lakemirror.copying.hub import Hub, HubAddress, HubPace, Ledger
 from lakemirror.copying.pace import OwnPace, Rates
 from tests.leases import Lease, last_goes_at
@@ -52,10 +53,32 @@ def test_those_who_are_not_heard_of_keep_their_share() -> None:
 def test_the_last_ones_have_the_whole_line() -> None:
     line, _ = ledger(tasks=3, processes=3)
     line.joined("a", "1")
-    line.finished("2")
-    line.finished("2")  # a twin says it again
+    done(line, "b", "2")
+    done(line, "c", "2")  # a twin says it again
     assert line.share == 0.5
-    line.finished("3")
+    done(line, "d", "3")
+    assert line.share == 1.0
+
+
+def done(line: Ledger, who: str, task: str) -> None:
+    line.joined(who, task)
+    line.finished(who, task)
+    line.left(who)
+
+
+def test_those_who_finish_large_files_are_expected_again() -> None:
+    """One of two is heard of; the other one has its share of the line, as it had in the step before."""
+    line, _ = ledger(tasks=2, processes=2)
+    line.joined("late", "2")
+    done(line, "a", "1")
+    done(line, "b", "2")
+    line.expect(2)
+    line.joined("c", "1")
+    line.left("late")
+    assert line.share == 0.5
+    line.finished("late", "2")  # a twin of the step before tells nothing of this one
+    assert line.share == 0.5
+    done(line, "d", "2")
     assert line.share == 1.0
 
 
@@ -161,6 +184,13 @@ class Line:
     def close(self) -> None:
         """Nothing is open."""
 
+    @property
+    def transport(self) -> Line:
+        return self
+
+    def abort(self) -> None:
+        self.said.append("hung up")
+
 
 async def settled() -> None:
     for _ in range(10):
@@ -207,6 +237,36 @@ def test_a_lease_that_is_not_waited_for_is_given_back(is_answered: bool) -> None
     run(work())
     given = [int(said.split("\t")[1]) for said in line.said if said.startswith("back")]
     assert (line.said[0], sum(given)) == ("lease\t100\t0\n", 100)
+
+
+def test_a_hub_that_is_silent_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count the task as one that it hears of, and give its share to others."""
+    monkeypatch.setattr(hubs, "ANSWER_S", 0.0)
+    rates, line, slept = Rates(bytes_per_s=20.0), Line(), Slept()
+
+    async def work() -> None:
+        own = OwnPace(rates, slept.clock, slept.sleep)
+        pace = HubPace(asyncio.StreamReader(), cast(asyncio.StreamWriter, line), rates, own, "t")
+        await pace.take(100)
+
+    run(work())
+    assert (line.said, slept.now) == (["lease\t100\t0\n", "hung up"], 5.0)
+
+
+@pytest.mark.parametrize("asked", [(0, 0), (0, 1)])
+def test_who_asks_for_nothing_that_is_limited_waits_for_nobody(asked: tuple[int, int]) -> None:
+    rates, line = Rates(bytes_per_s=20.0), Line()
+
+    async def work() -> None:
+        answers = asyncio.StreamReader()
+        answers.feed_data(b"3600.0\n")
+        pace = HubPace(answers, cast(asyncio.StreamWriter, line), rates, OwnPace(rates, time.monotonic), "t")
+        first = asyncio.create_task(pace.take(100))
+        await settled()
+        await asyncio.wait_for(pace.take(*asked), 5)
+        first.cancel()
+
+    run(work())
 
 
 def test_strangers_are_not_answered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
+from lakemirror.copying.copier import Copier
+from lakemirror.copying.model import CopiedItem, CopyItem
+from lakemirror.copying.pace import OwnPace
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate import segments
 from lakemirror.replicate.copy import WORK, CopySegments
@@ -20,6 +24,7 @@ from lakemirror.replicate.plan import ITEM
 from lakemirror.storage.port import CREATE, Condition, ObjectStore, Overwrite, Written
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
+from lakemirror.storage.wrappers.limit import RateLimitedStore, TokenBucket
 from tests.unit.replicate.conftest import Bench
 from tests.wires import Act, FaultyWire, WireFault
 
@@ -169,3 +174,49 @@ def test_files_that_were_copied_but_not_written_down_are_adopted(bench: Bench) -
     bench.store.put(bench.target("a"), BODY)
     assert ran(bench, batch, resumes=True) == {"files": 2, "bytes": 20, "skipped": 1}
     assert ledger(bench, batch) == ["a", "b", "c"]
+
+
+def test_requests_for_the_ledger_stand_in_the_line_of_the_copies(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines, each at the full rate, would together be half as much again where each file is written down alone."""
+    paid: list[int] = []
+    take = OwnPace.take
+
+    async def taking(self: OwnPace, size_bytes: int, requests: int = 1) -> None:
+        paid.append(requests)
+        await take(self, size_bytes, requests)
+
+    class Closed(TokenBucket):
+        def take(self, units: float) -> None:
+            raise AssertionError("this line is for what is no copy")
+
+    monkeypatch.setattr(OwnPace, "take", taking)
+    batch = planned(bench, ["a", "b", "c"])
+    counted = CountingStore(bench.store)
+    context = bench.context(mirror=RateLimitedStore(counted, requests=Closed(1.0)), ledger_flush_files=1)
+    (result,) = CopySegments(context, resumes=True, is_repeated=lambda: False)(iter([batch]))
+    asked = sum(json.loads(result.to_pylist()[0]["wire_requests"])[side][verb] for side, verb in _SIDES_AND_VERBS)
+    assert sum(counted.counts.values()) == 1 + 1 + 3  # the segment, its ledger's listing, a ledger for each file
+    assert sum(paid) == asked + 5
+
+
+_SIDES_AND_VERBS = [(side, verb) for side in ("source", "mirror") for verb in ("get", "put", "head")]
+
+
+def test_nothing_is_kept_of_files_that_were_handed_out(bench: Bench) -> None:
+    """A task may have a million of them."""
+    names = [f"f{number}" for number in range(20)]
+    context = bench.context(copying=bench.copying(concurrency=1))
+    batch = planned(bench, names)
+    alive: list[int] = []
+    copy = Copier.copy
+
+    async def copying(self: Copier, item: CopyItem, *, looks_first: bool = False) -> CopiedItem:
+        gc.collect()
+        alive.append(sum(isinstance(one, CopyItem) for one in gc.get_objects()))
+        return await copy(self, item, looks_first=looks_first)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copier, "copy", copying)
+        list(CopySegments(context, resumes=False)(iter([batch])))
+    assert max(alive) - min(alive) <= 2
+    assert max(alive) <= 3

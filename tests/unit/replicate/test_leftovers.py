@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakemirror.copying.model import OpenWire
-from lakemirror.errors import PermanentError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.replicate.leftovers import UNFENCED_AGE, Leftovers
 from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import LocalEngine
@@ -21,7 +21,7 @@ from lakemirror.storage.wire import Upload, Wire
 from lakemirror.storage.wires.shelves import MemoryShelf
 from lakemirror.storage.wrappers.count import CountingStore
 from tests.unit.replicate.conftest import Bench
-from tests.unit.replicate.test_split import BODY, BOUNDS, Breaking, context, cut, files, planned
+from tests.unit.replicate.test_split import BODY, BOUNDS, Breaking, context, cut, files, parts_written_down, planned
 from tests.wires import Act, FaultyWire, WireFault
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -32,10 +32,21 @@ def plan(bench: Bench) -> Plan:
     return planned(bench, {"large": len(BODY)})
 
 
-def copied(bench: Bench, plan: Plan, plan_id: str = "p", before: datetime | None = None, **changes: Any) -> Copied:
+def held() -> None:
+    """The lease is still ours."""
+
+
+def copied(
+    bench: Bench,
+    plan: Plan,
+    plan_id: str = "p",
+    before: datetime | None = None,
+    check: Callable[[], None] = held,
+    **changes: Any,
+) -> Copied:
     """One try at a version, by the plan of this name, with one large file."""
     here = {"plan_uri": bench.layout.plan(plan_id), "ledger_uri": bench.layout.ledger(plan_id)}
-    leftovers = Leftovers(bench.layout.root, before)
+    leftovers = Leftovers(bench.layout.root, before, check)
     started = f"{bench.layout.root}/_ledger/v1.started"
     return copy_objects(plan, context(bench, **here, **changes), LocalEngine(), started, leftovers=leftovers)
 
@@ -63,13 +74,58 @@ def test_what_an_earlier_plan_left_is_aborted(bench: Bench, plan: Plan) -> None:
 
 def test_what_a_killed_task_left_is_aborted_and_what_the_plan_wrote_down_goes_on(bench: Bench, plan: Plan) -> None:
     cut_short(bench, plan)
-    (ours,) = bench.memory.uploads
-    sent = len(bench.memory.uploads[ours].parts)
+    written = parts_written_down(bench, plan)
     left(bench)
     again = CountingStore(bench.store)
     assert copied(bench, plan, copying=bench.copying(again, **BOUNDS)).files == 1
-    assert again.counts["get"] == 21 - sent
+    assert again.counts["get"] == 21 - written
     assert len(bench.memory.uploads) == 0
+
+
+def test_one_whose_key_has_an_object_is_left(bench: Bench, plan: Plan) -> None:
+    """It may be what the object was made of, and some servers delete the object's bytes with it."""
+    cut_short(bench, plan)
+    stays = left(bench)
+    bench.store.put(f"{bench.folder}/mirror/other", b"made of it")
+    open_wire: OpenWire = bench.copying().mirror
+
+    def unsafe() -> FaultyWire:
+        wire = FaultyWire(open_wire())
+        wire.aborts_safely = False
+        return wire
+
+    copied(bench, plan, copying=replace(bench.copying(**BOUNDS), mirror=unsafe))
+    assert list(bench.memory.uploads) == [stays]
+    copied(bench, plan)
+    assert len(bench.memory.uploads) == 0
+
+
+def lost() -> None:
+    raise LostRaceError("keep lease", "lease.json", "another run took it over", "run again")
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["after the copy", "before it"])
+def test_who_has_lost_the_lease_aborts_nothing(bench: Bench, plan: Plan, is_first: bool) -> None:
+    """He slept; what is there now is sent by another run."""
+    if not is_first:
+        cut_short(bench, plan)
+    live = left(bench)
+    with pytest.raises(LostRaceError):
+        copied(bench, plan, "new", check=lost)
+    assert live in bench.memory.uploads
+
+
+def test_a_lease_that_cannot_be_looked_at_stops_nobody_and_aborts_nothing(
+    bench: Bench, plan: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable() -> None:
+        raise TransientError("get", "lease.json", "the line is cut", "run again")
+
+    live = left(bench)
+    with caplog.at_level(logging.WARNING):
+        assert copied(bench, plan, check=unreachable).files == 1
+    assert "unfinished uploads of earlier tries are left there" in caplog.text
+    assert live in bench.memory.uploads
 
 
 def test_those_of_other_tables_stay(bench: Bench, plan: Plan) -> None:

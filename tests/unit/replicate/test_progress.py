@@ -15,10 +15,21 @@ def test_it_never_goes_back_whoever_tells() -> None:
     files = FilesTold(lambda *seen: told.append(seen), 10, 1000)
     files.add(1, 100)
     files.reach(4, 300)
-    files.rows(1, 10)  # of tasks that do not speak for themselves: less than is known
+    files.portion(10, 1000)(1, 10)  # of tasks that do not speak for themselves: less than is known
     files.reach(40, 5000)  # a task that began anew has told some of it twice
     assert [(seen[1], seen[3]) for seen in told] == [(0, 0), (1, 100), (4, 300), (4, 300), (10, 1000)]
     assert {(seen[0], seen[2], seen[4]) for seen in told} == {("copy", 10, 1000)}
+
+
+def test_rows_tell_of_what_they_hold_and_not_of_what_comes_after() -> None:
+    told: Told = []
+    files = FilesTold(lambda *seen: told.append(seen), 10, 1000)
+    first, second = files.portion(8, 300), files.portion(2, 700)
+    first(1, 2)
+    first(2, 2)
+    second(1, 2)
+    second(2, 2)
+    assert [(seen[1], seen[3]) for seen in told] == [(0, 0), (4, 150), (8, 300), (9, 650), (10, 1000)]
 
 
 def test_nothing_to_copy_is_not_told() -> None:

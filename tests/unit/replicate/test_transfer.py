@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from lakemirror.storage.wire import WireCapabilities, open_wire
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
 from lakemirror.storage.wrappers.retry import RetryingStore
+from tests.unit.replicate import test_split as splits
 from tests.unit.replicate.conftest import Bench
 from tests.wires import FaultyWire
 
@@ -93,3 +95,35 @@ def test_only_one_run_is_the_first_whatever_the_line_does(bench: Bench) -> None:
     assert run(LosesOne(bench.store, is_lost=True))  # it finds its own mark again
     assert not run(bench.store)
     assert not run(LosesOne(bench.store, is_lost=False))  # what it finds is not its own
+
+
+class Elsewhere(LocalEngine):
+    """Workers in other processes, as far as this one can tell; `driver` is where a hub may listen for them."""
+
+    name = "elsewhere"
+
+    def __init__(self, driver: tuple[str, str] | None) -> None:
+        super().__init__(threads=1)
+        self.driver = driver
+
+
+@pytest.mark.parametrize("driver", [None, ("127.0.0.1", "127.0.0.1")])
+def test_a_large_file_is_told_when_it_is_finished(bench: Bench, driver: tuple[str, str] | None) -> None:
+    told: list[tuple[int, int]] = []
+    plan = splits.planned(bench, {"large": len(splits.BODY), "small": 10})
+    finish, at_finish = splits.SplitFile.finish, []
+
+    async def finishing(self: splits.SplitFile) -> Any:
+        at_finish.append(told[-1][0])
+        return await finish(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splits.SplitFile, "finish", finishing)
+        copy_objects(
+            plan,
+            splits.context(bench),
+            Elsewhere(driver),
+            f"{bench.layout.root}/started",
+            lambda stage, done, total, size, whole: told.append((done, size)),
+        )
+    assert (at_finish, told[-1]) == ([1], (2, len(splits.BODY) + 10))

@@ -72,7 +72,7 @@ def test_what_was_found_is_recorded_and_the_next_run_reads_it(double: S3Double) 
     assert len(records) == 1, "everything else is removed again"
     document = json.loads(double.objects[records[0]])
     assert document == {
-        "format": 2,
+        "format": 3,
         "endpoint": double.endpoint,
         "probed_at": "2026-01-02T00:00:00+00:00",
         "abilities": found.as_json(),

@@ -168,3 +168,23 @@ def test_two_winners_are_a_finding_whatever_became_of_the_others() -> None:
             return Stored(len(data), crc32c, None)
 
     assert not asked(creates, MemoryDialect(Careless()))
+
+
+def copies(probe: Probe) -> Awaitable[bool]:
+    return probe._conditional_copy()
+
+
+def test_a_conditional_copy_that_one_of_many_wins_is_found() -> None:
+    assert asked(copies, MemoryDialect())
+
+
+def test_copies_of_which_several_win_are_not_conditional() -> None:
+    """One after the other they are refused: the server looks and writes in two steps."""
+
+    class InTwoSteps(TrickyWire):
+        async def copy_within(self, source_uri: str, target_uri: str, *, e_tag: str | None = None) -> Stored:
+            if "copying" in target_uri:
+                return Stored(3, crc32c_of(b"new"), None)
+            return await super().copy_within(source_uri, target_uri, e_tag=e_tag)
+
+    assert not asked(copies, MemoryDialect(InTwoSteps()))

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakemirror.errors import TransientError
+from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import CHUNK_BYTES, ConditionFailed
-from lakemirror.storage.streaming import create_streamed, run, temporary_beside
+from lakemirror.storage.streaming import _upload, create_streamed, run, temporary_beside
+from lakemirror.storage.wires.local import memory_wire
 from tests.contract.s3_double import S3Double, s3_double
+from tests.wires import Act, FaultyWire, WireFault
 
 URI = "s3://bucket/large"
 
@@ -84,3 +88,13 @@ def test_the_double_is_what_the_port_reads(double: S3Double) -> None:
     created(double, iter([b"body"]))
 
     assert ObstoreStore(double.properties).get(URI).data == b"body"
+
+
+def test_an_upload_that_an_object_may_be_made_of_is_not_aborted() -> None:
+    """Some servers delete the bytes of that object along with it."""
+    wire = FaultyWire(memory_wire(MemoryBuckets()), [WireFault("finish", Act.FAIL_AFTER)])
+
+    with pytest.raises(TransientError):
+        asyncio.run(_upload(wire, "memory://bucket/large", iter([b"body"])))
+
+    assert wire.count("abort") == 0

@@ -97,7 +97,7 @@ class CopyKnobs(Section, defer_build=True):
     )
     copy_whole_bytes: Bytes = knob(
         64 * 1024**2,
-        "A file up to this size goes whole, by one read and one write, if three of its size fit into "
+        "A file up to this size goes whole, by one read and one write, if three of its size fit into four fifths of "
         "`copy_memory_bytes`. One that is not larger than `copy_part_bytes` always does.",
         requirement="M3",
         unit="bytes",
@@ -105,7 +105,8 @@ class CopyKnobs(Section, defer_build=True):
     )
     copy_memory_bytes: Bytes = knob(
         256 * 10**6,
-        "What the files that one copy task holds may take in memory at once.",
+        "What one copy task may take in memory at once: four fifths for the files that it holds, the rest for "
+        "connections.",
         requirement="M3",
         unit="bytes",
         ge=1024**2,

@@ -19,6 +19,8 @@ from typing import Final, cast
 
 import httptools
 
+from lakemirror.storage.wires.pages import ask_for_large_pages
+
 _SLICE_BYTES: Final = 512 * 1024  # of a body at once: others get their turn in between
 _HEAD_BYTES: Final = 64 * 1024  # at once, of what is parsed
 _MAX_HEAD_BYTES: Final = 256 * 1024
@@ -267,6 +269,7 @@ class _Body:
     def __init__(self, size_bytes: int, pieces: Sequence[bytes]) -> None:
         self._bytes = io.BytesIO(bytes(size_bytes))
         self._view = self._bytes.getbuffer()
+        ask_for_large_pages(self._view)
         self._got_bytes = 0
         for piece in pieces:
             taken = piece[: size_bytes - self._got_bytes]

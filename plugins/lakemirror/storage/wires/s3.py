@@ -80,6 +80,7 @@ class S3Wire:
             max_create_bytes=_MAX_PUT_BYTES,
             copies_within=self._can_copy and self._can.copies_across_buckets,
             checks_md5=self._can.checks_md5,
+            aborts_safely=self._places.is_amazon,
             spoiled=self._can.spoiled,
         )
 
@@ -244,9 +245,13 @@ class S3Wire:
             if not tags:  # an upload must have a part, and no range of an empty object can be copied
                 part = await self.put_part(target.uri, upload, 1, b"", 0)
                 tags.append((1, part.tag))
-            listed = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{escape(t)}</ETag></Part>" for n, t in tags)
-            await self._complete(target.uri, upload, listed, {}, size_bytes)
         except BaseException:
+            await self.abort(target.uri, upload)
+            raise
+        listed = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{escape(t)}</ETag></Part>" for n, t in tags)
+        try:
+            await self._complete(target.uri, upload, listed, {}, size_bytes)
+        except PermanentError:  # refused; of what has no answer an object may have been made, whose bytes these are
             await self.abort(target.uri, upload)
             raise
 

@@ -37,6 +37,12 @@ class S3Places:
         self._places: dict[str, Place] = {}
 
     @property
+    def is_amazon(self) -> bool:
+        """Amazon's own service, not another server that speaks S3."""
+        host = self._netloc.rpartition("@")[2].partition(":")[0].lower()
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    @property
     def has_tls(self) -> bool:
         return self._scheme == "https"
 

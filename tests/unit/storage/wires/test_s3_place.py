@@ -59,6 +59,21 @@ def test_who_is_anonymous_signs_nothing() -> None:
     assert not S3Places({"s3.endpoint": "http://store"}).has_tls
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "is_amazon"),
+    [
+        (None, True),
+        ("https://s3.eu-west-1.amazonaws.com", True),
+        ("https://bucket.vpce-1.s3.eu-west-1.vpce.amazonaws.com:443", True),
+        ("https://s3.cn-north-1.amazonaws.com.cn", True),
+        ("http://127.0.0.1:8333", False),
+        ("https://amazonaws.com.example.org", False),
+    ],
+)
+def test_amazon_is_known_by_its_name(endpoint: str | None, is_amazon: bool) -> None:
+    assert S3Places({} if endpoint is None else {"s3.endpoint": endpoint}).is_amazon is is_amazon
+
+
 def test_a_place_is_made_once_for_each_bucket() -> None:
     places = S3Places({"s3.endpoint": "http://store", "s3.proxy-uri": "http://proxy:1"})
     first, again = places.of(OBJECT)[0], places.of(check_key("s3://lake/other", "test"))[0]

@@ -62,8 +62,6 @@ def _parent(store: ObjectStore, layout: TableLayout, ordinals: Ordinals, marker:
     One that nobody has `seen` must be ready: what builds on a demoted version does not count.
     """
     number = marker.parent or 0
-    if number >= marker.version:
-        raise _broken(layout, marker, f"it names v{number} as its parent")
     for skipped in range(max(number, ordinals.dropped) + 1, marker.version):
         if skipped not in ordinals.demoted and not bridge.is_demoted(store, layout, skipped):
             raise _broken(layout, marker, f"v{skipped} before it is missing, and was not demoted")

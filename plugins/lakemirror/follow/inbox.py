@@ -74,15 +74,22 @@ def _parent(store: ObjectStore, layout: TableLayout, ordinals: Ordinals, marker:
         else:
             parent = bridge.read_published(store, layout, number, was_demoted=was_demoted)
     except ObjectNotFound as err:
-        if bridge.is_demoted(store, layout, number):
-            told = f"v{number}, which it builds on, was demoted since"
-            raise LostRaceError("follow", layout.ready(marker.version), told, "run again") from err
+        _refuse_demoted(store, layout, marker, number)
         raise _broken(layout, marker, f"its parent v{number} is gone") from err
     if parent.checksum != marker.parent_checksum:
+        if not was_demoted:  # then a run that came late may have left another in its place
+            _refuse_demoted(store, layout, marker, number)
         raise _broken(
             layout, marker, f"its parent is not v{number} (want {marker.parent_checksum}, got {parent.checksum})"
         )
     return parent
+
+
+def _refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker, parent: int) -> None:
+    """LostRaceError if that is why the parent is not there as it was listed."""
+    if bridge.is_demoted(store, layout, parent):
+        told = f"v{parent}, which it builds on, was demoted since"
+        raise LostRaceError("follow", layout.ready(marker.version), told, "run again")
 
 
 def _broken(layout: TableLayout, marker: Marker, why: str) -> PermanentError:

@@ -105,6 +105,17 @@ def test_a_chain_that_begins_in_the_middle(layout: TableLayout) -> None:
     refused(layout, None, "v1 before it is missing")
 
 
+@pytest.mark.parametrize("shown", [1, 2])
+def test_a_parent_in_whose_place_a_late_run_left_another(layout: TableLayout, shown: int) -> None:
+    """v2 was demoted after it was listed, and then a put came late: nobody altered anything, and the next run knows."""
+    made = chain(layout, 1, 2, 3)
+    waiting = inbox.look(STORE, layout)
+    bridge.demote(STORE, layout, 2, lambda: 1)
+    publish(layout, 2, made[0], files=99)
+    with pytest.raises(LostRaceError, match="v2, which it builds on, was demoted since"):
+        inbox.check_chain(STORE, layout, waiting, shown)
+
+
 def test_a_demoted_ordinal_is_a_gap(layout: TableLayout) -> None:
     """v3 was demoted before v4 was planned, so v4 names v2."""
     made = chain(layout, 1, 2, 3)

@@ -172,7 +172,7 @@ def _checked(blob: Blob, layout: TableLayout, version: int, uri: str) -> Marker:
 def highest_token(store: ObjectStore, layout: TableLayout) -> int:
     """The highest token of the fence that staged markers and the newest ready one name; 0: none.
 
-    For a table without a lease. So tokens go on rising also where somebody deleted it.
+    For a table without a lease: where somebody deleted it, tokens go on rising from what was staged under them.
     """
     ordinals = published(store, layout)
     uris = [layout.staged(version) for version in staged(store, layout)]
@@ -260,7 +260,7 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
         _take_back(store, layout, marker.version)
         raise LostRaceError("publish", uri, f"v{marker.parent}, which it builds on, was demoted", "run again")
     if marker.parent is not None and _is_dropped(store, layout, marker.parent, marker.version):
-        raise LostRaceError("publish", uri, "the mirror was dropped since this run planned", "run again: it begins anew")
+        raise LostRaceError("publish", uri, "the mirror was dropped since this run planned", "run again")
 
 
 def _is_dropped(store: ObjectStore, layout: TableLayout, parent: int, version: int) -> bool:

@@ -196,7 +196,9 @@ def test_what_was_planned_before_a_drop_never_counts(store: ObjectStore, layout:
     assert bridge.published(store, layout).ready == (4, 5)
 
 
-@pytest.mark.parametrize(("parent", "dropped", "is_lost"), [(2, 2, True), (1, 2, True), (2, 1, False), (None, 2, False)])
+@pytest.mark.parametrize(
+    ("parent", "dropped", "is_lost"), [(2, 2, True), (1, 2, True), (2, 1, False), (None, 2, False)]
+)
 def test_a_run_whose_parent_was_dropped_meanwhile_has_lost(
     store: ObjectStore, layout: TableLayout, parent: int | None, dropped: int, is_lost: bool
 ) -> None:

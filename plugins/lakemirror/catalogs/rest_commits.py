@@ -241,7 +241,7 @@ class RestCommits:
             message = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
             if isinstance(silence, TransientError):
                 raise TransientError("commit", str(table), message, "run again: it finds out") from err
-            raise PermanentError("commit", str(table), message, f"{silence.hint}; then run again: it finds out") from err
+            raise PermanentError("commit", str(table), message, f"{silence.hint}; then run again") from err
         if _shows(now, new):
             return
         if has_moved(expected, now):

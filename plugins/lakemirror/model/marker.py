@@ -121,7 +121,7 @@ class Marker:
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> Marker:
-        """Read a marker and check its hash; a newer format or a broken one is refused, and one before its own parent."""
+        """Read a marker and check its hash; a newer format, a broken one, or one before its parent is refused."""
         return cls.read(data, uri)[0]
 
     @classmethod

@@ -172,7 +172,7 @@ def _checked(blob: Blob, layout: TableLayout, version: int, uri: str) -> Marker:
 def highest_token(store: ObjectStore, layout: TableLayout) -> int:
     """The highest token of the fence that staged markers and the newest ready one name; 0: none.
 
-    For a table without a lease. So tokens go on rising also where somebody deleted it.
+    For a table without a lease: where somebody deleted it, tokens go on rising from what was staged under them.
     """
     ordinals = published(store, layout)
     uris = [layout.staged(version) for version in staged(store, layout)]
@@ -250,7 +250,8 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
 
     Another try may have published this ordinal since the run looked, also before it took its lease, and it was demoted
     again: then a ready marker that comes late changes nothing, whatever its bytes are, and stays where it is. Or the
-    version that it builds on was demoted since: it is taken back as well.
+    version that it builds on was demoted since: it is taken back as well. Or the mirror was dropped since: then it is
+    passed over as it is, and the next run demotes it.
     """
     uri = layout.ready(marker.version)
     if is_demoted_now(store, layout, marker.version):
@@ -258,6 +259,15 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
     if marker.parent is not None and is_demoted_now(store, layout, marker.parent):
         _take_back(store, layout, marker.version)
         raise LostRaceError("publish", uri, f"v{marker.parent}, which it builds on, was demoted", "run again")
+    if marker.parent is not None and _is_dropped(store, layout, marker.parent, marker.version):
+        raise LostRaceError("publish", uri, "the mirror was dropped since this run planned", "run again")
+
+
+def _is_dropped(store: ObjectStore, layout: TableLayout, parent: int, version: int) -> bool:
+    """Whether a drop ended all up to some ordinal from `parent` to before `version`: the last that it found in use."""
+    if version == parent + 1:
+        return _find(store, layout.dropped(parent)) is not None
+    return published(store, layout).dropped >= parent
 
 
 def refuse_late(store: ObjectStore, layout: TableLayout, newest: Newest) -> None:

@@ -24,6 +24,7 @@ from tests.duckdb_judge import DuckDbJudge
 from tests.histories import machine, spark_machine
 from tests.judge import Judge, what_is_missing
 from tests.simulation import run as simulation
+from tests.simulation.scene import settings_of
 
 SPARK_STEPS = 30
 SCHEDULES = 5_000  # simulated ones of a turn
@@ -46,7 +47,7 @@ def simulated(processes: simulation.Processes, seed: int) -> str:
     outcome = processes.run(first, SCHEDULES)
     for finding in outcome.findings:
         with simulation.ready():
-            raise AssertionError(simulation.explained(finding, simulation.settings_of(finding.seed)))
+            raise AssertionError(simulation.explained(finding, settings_of(finding.seed)))
     return f"{outcome.schedules} simulated schedules from {first} with {outcome.faults} faults"
 
 

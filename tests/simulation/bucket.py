@@ -79,7 +79,7 @@ class Bucket:
         return ObjectInfo(uri, len(data), e_tag_of(data), START)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        return [self.head(uri) for uri in sorted(self.objects) if uri.startswith(prefix)]
+        return [self.head(uri) for uri in sorted(uri for uri in self.objects if uri.startswith(prefix))]
 
     def delete(self, uris: Sequence[str]) -> None:
         for uri in uris:

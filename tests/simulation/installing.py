@@ -8,8 +8,10 @@ that what a stage asks for does not depend on an earlier one.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -18,6 +20,7 @@ from greenlet import getcurrent
 
 from lakemirror.catalogs import sql
 from lakemirror.copying import crew
+from lakemirror.formats.iceberg import metadata_json
 from lakemirror.model.marker import Marker
 from lakemirror.replicate import fence, pipeline, process, segments, stage, transfer, verify
 from lakemirror.replicate.change import Change
@@ -26,6 +29,7 @@ from lakemirror.usecases import fencing, mirror, stages, workbench
 from tests.simulation import keeping
 
 T = TypeVar("T")
+_METADATA: dict[Hashable, tuple[Any, Any]] = {}
 
 
 class InPlace:
@@ -56,19 +60,31 @@ def _remembered(name: str, work: Callable[..., Any], key: Callable[..., Hashable
     return stage
 
 
-def _once(work: Callable[..., T], key: Callable[..., Hashable], most: int = 1 << 14) -> Callable[..., T]:
+def _once(
+    work: Callable[..., T],
+    key: Callable[..., Hashable],
+    known: dict[Hashable, tuple[Any, Any]] | None = None,
+    most: int = 1 << 14,
+) -> Callable[..., T]:
     """A pure function whose results never change is computed once for each input."""
-    known: dict[Hashable, tuple[Any, T]] = {}
+    known = {} if known is None else known
 
+    @wraps(work)
     def found(*arguments: Any, **named: Any) -> T:
         place = key(*arguments, **named)
         if place not in known:
             if len(known) > most:
                 known.clear()
             known[place] = arguments, work(*arguments, **named)  # what is kept keeps its id
-        return known[place][1]
+        return known[place][1]  # type: ignore[no-any-return]
 
     return found
+
+
+def altered() -> list[str]:
+    """Metadata files whose parsed JSON somebody has changed, which others get to see then; there must be none."""
+    parse = inspect.unwrap(metadata_json.parse)
+    return [uri for (data, uri), found in _METADATA.values() if parse(data, uri) != found]
 
 
 @contextmanager
@@ -105,6 +121,7 @@ def installed() -> Iterator[None]:
         (workbench, "OwnWritesStore", lambda store, *folders, apart_from: store),
         (segments, "_decode", _once(segments._decode, lambda data, schema, required: (data, tuple(schema.names)))),
         (Change, "rows", _once(Change.rows, lambda change, *states: (id(change.manifests), states))),
+        (metadata_json, "parse", _once(metadata_json.parse, lambda data, uri: (data, uri), _METADATA)),
         (Marker, "from_bytes", staticmethod(_once(Marker.from_bytes, lambda data, uri: (data, uri)))),
         (mirror, "detect", _remembered("detect", mirror.detect, of_source)),
         (stages, "detect_again", _remembered("detect again", stages.detect_again, of_source)),

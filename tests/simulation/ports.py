@@ -81,7 +81,9 @@ class Places:
             if verb == "put":
                 return bucket.put(request[1], request[3], request[4])
             if verb == "delete":
-                return bucket.delete([request[1]])
+                bucket.delete([request[1]])
+                self.world.deleted(request[1])
+                return None
             return bucket.head(request[1]) if verb == "head" else bucket.list(request[1])
         if verb == "head of":
             return self.pointer

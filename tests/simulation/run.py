@@ -21,8 +21,8 @@ from typing import TypeVar
 from tests.simulation import variants
 from tests.simulation.choices import Choices
 from tests.simulation.installing import installed
-from tests.simulation.scene import MEMORY, Scene, Settings
-from tests.simulation.shortening import shortened
+from tests.simulation.scene import KINDS, MEMORY, Scene, Settings
+from tests.simulation.shortening import TRIES_AT_MOST, shortened
 from tests.simulation.telling import told
 
 T = TypeVar("T")
@@ -55,12 +55,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A range of seeds. `variant` is the name of a broken one; empty: the code as it is."""
+    """A range of seeds, of schedules of one kind (of `scene.KINDS`)."""
 
     first: int
     count: int
-    variant: str = ""
-    settings: Settings | None = None
+    kind: str = ""
 
 
 @contextmanager
@@ -78,11 +77,6 @@ def ready(variant: str = "") -> Iterator[None]:
         log.setLevel(before)
 
 
-def settings_of(seed: int) -> Settings:
-    """Every second schedule has no fence, every fourth a REST catalog; of those with the fence half can swap a head."""
-    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6), swaps=seed % 16 == 6)
-
-
 def play(choices: Choices, settings: Settings) -> Scene:
     scene = Scene(choices, settings)
     scene.run()
@@ -93,7 +87,7 @@ def search(job: Job) -> Outcome:
     """All seeds of the job, or those up to the first that fails; within `ready`."""
     schedules = steps = faults = 0
     for seed in range(job.first, job.first + job.count):
-        scene = play(Choices(seed), job.settings or settings_of(seed))
+        scene = play(Choices(seed), KINDS[job.kind](seed))
         schedules += scene.is_whole or scene.world.violation is not None
         steps += scene.world.steps
         faults += scene.world.faults
@@ -106,8 +100,8 @@ def search(job: Job) -> Outcome:
     return Outcome(schedules, steps, faults, ())
 
 
-def explained(finding: Finding, settings: Settings) -> str:
-    """The shortest schedule that fails in the same way, step by step; within `ready`."""
+def explained(finding: Finding, settings: Settings, tries_at_most: int = TRIES_AT_MOST) -> str:
+    """The shortest schedule that was found to fail in the same way, step by step; within `ready`."""
 
     def fails(script: list[int]) -> list[int] | None:
         scene = play(Choices(script=script), settings)
@@ -116,7 +110,7 @@ def explained(finding: Finding, settings: Settings) -> str:
 
     if fails(list(finding.script)) is None:
         return f"seed {finding.seed} does not fail a second time with {finding.violation}"
-    script = shortened(list(finding.script), fails)
+    script = shortened(list(finding.script), fails, tries_at_most)
     scene = play(Choices(script=script), settings)
     return f"{told(scene)}\nseed {finding.seed}, {settings}, shortened script {script}"
 
@@ -132,7 +126,6 @@ class Processes:
             pass
         context = multiprocessing.get_context("fork")
         self._pool = context.Pool(count, _start, (variant,))
-        self._variant = variant
 
     def __enter__(self) -> Processes:
         return self
@@ -141,11 +134,11 @@ class Processes:
         self._pool.terminate()
         self._pool.join()
 
-    def run(self, first: int, count: int) -> Outcome:
+    def run(self, first: int, count: int, kind: str = "") -> Outcome:
         """So many schedules; not all of them once one has failed."""
         schedules = steps = faults = 0
         findings: tuple[Finding, ...] = ()
-        for outcome in self._pool.imap_unordered(search, chunks(first, count, self._variant)):
+        for outcome in self._pool.imap_unordered(search, chunks(first, count, kind)):
             schedules, steps, faults = schedules + outcome.schedules, steps + outcome.steps, faults + outcome.faults
             findings += outcome.findings
             if findings:
@@ -163,13 +156,13 @@ def _start(variant: str) -> None:
     _KEPT.enter_context(ready(variant))
 
 
-def chunks(first: int, count: int, variant: str = "") -> list[Job]:
-    return [Job(start, min(CHUNK, first + count - start), variant) for start in range(first, first + count, CHUNK)]
+def chunks(first: int, count: int, kind: str = "") -> list[Job]:
+    return [Job(start, min(CHUNK, first + count - start), kind) for start in range(first, first + count, CHUNK)]
 
 
-def run(first: int, count: int, *, variant: str = "", processes: int = 2) -> Outcome:
+def run(first: int, count: int, *, variant: str = "", kind: str = "", processes: int = 2) -> Outcome:
     with Processes(processes, variant) as several:
-        return several.run(first, count)
+        return several.run(first, count, kind)
 
 
 def main() -> int:
@@ -178,18 +171,20 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="go on until the time is over")
     parser.add_argument("--variant", default="", choices=["", *variants.BROKEN])
+    parser.add_argument("--kind", choices=list(KINDS), help="of the schedules; those of the variant unless it is said")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true", help="tell the first schedule step by step, whatever it does")
     args = parser.parse_args()
+    kind = args.kind if args.kind is not None else variants.BROKEN[args.variant].kind if args.variant else ""
     if args.show:
         with ready(args.variant):
-            print(told(play(Choices(args.seed), settings_of(args.seed))))
+            print(told(play(Choices(args.seed), KINDS[kind](args.seed))))
         return 0
     start = time.monotonic()
     count = 0
     with Processes(args.processes, args.variant) as several:
         for first in itertools.count(args.seed, args.schedules):
-            outcome = several.run(first, args.schedules)
+            outcome = several.run(first, args.schedules, kind)
             count += outcome.schedules
             spent = time.monotonic() - start
             print(f"{count} schedules from seed {args.seed} in {spent:.0f} s", flush=True)
@@ -197,7 +192,7 @@ def main() -> int:
                 break
     with ready(args.variant):
         for finding in outcome.findings:
-            print(explained(finding, settings_of(finding.seed)))
+            print(explained(finding, KINDS[kind](finding.seed)))
     return 1 if outcome.findings else 0
 
 

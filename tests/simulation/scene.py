@@ -24,7 +24,7 @@ from tests.simulation.demotions import Begun
 from tests.simulation.ports import LEASE_S, SKEW_S, TABLE, Places, app_of, key_of
 from tests.simulation.remembered import Memory
 from tests.simulation.watch import GROUP, MIRROR
-from tests.simulation.world import Actor, Violation, World
+from tests.simulation.world import About, Actor, Violation, World
 
 RUNS = 3
 POLL_S = 5.0
@@ -40,6 +40,21 @@ class Settings:
     fence: bool = True
     rest: bool = False  # the mirror's catalog is a REST server, not a table of pointers
     swaps: bool = False  # one that can swap a head as a whole
+    about: About | None = None  # None: drawn
+    reconciled: bool = False  # somebody demotes and restores in any case
+
+
+def settings_of(seed: int) -> Settings:
+    """Every second schedule has no fence, every fourth a REST catalog; of those with the fence half can swap a head."""
+    return Settings(fence=seed % 2 == 0, rest=seed % 8 in (3, 6), swaps=seed % 16 == 6)
+
+
+KINDS: dict[str, Callable[[int], Settings]] = {
+    "": settings_of,
+    "markers": lambda seed: Settings(fence=seed % 2 == 0, about="markers", reconciled=True),
+    "pointers": lambda seed: Settings(fence=seed % 2 == 0, about="commits"),
+    "updates": lambda seed: Settings(fence=seed % 2 == 0, rest=True, swaps=seed % 4 == 0, about="commits"),
+}
 
 
 @dataclass
@@ -50,7 +65,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.is_whole = False  # it ran to its end, and readers saw something
-        self.world = World(self.choices)
+        self.world = World(self.choices, self.settings.about)
         names = stories.FOR_REST if self.settings.rest and not self.settings.swaps else stories.NAMES
         self.story = stories.story(names[self.choices.of(len(names))])
         self.places = Places(self.story, self.world, swaps=self.settings.swaps)
@@ -66,7 +81,7 @@ class Scene:
         self._add("replicator 2", (self._replicate, self._replicate_by_tasks)[self.choices.of(2)])
         self._add("follower 1", self._follow)
         self._add("follower 2", self._follow)
-        if self.choices.of(2 if world.weather.is_sleepy else 3) == 1:
+        if self.settings.reconciled or self.choices.of(2 if world.weather.about == "markers" else 3) == 1:
             self._add("reconciler", self._reconcile)
         if self.choices.of(6) == 5:
             self._add("dropper", self._drop)
@@ -157,7 +172,8 @@ class Scene:
         elif found.ready:
             version = found.ready[-1 - self.choices.of(min(2, len(found.ready)))]
             is_seen = version <= (self.watch.head or 0)
-            if not is_seen and version not in self.watch.demotions.ever and self.choices.of(2):
+            has_always_counted = self.watch.demotions.ever.isdisjoint(self.watch.line(version))
+            if not is_seen and has_always_counted and self.choices.of(2):
                 self._damage(actor, version)
             self.watch.damage.reason = version
             try:
@@ -192,8 +208,9 @@ class Scene:
     def _damage(self, actor: Actor, version: int) -> None:
         """Something of a version that nobody sees yet is lost.
 
-        Never of one that was demoted before: a run that does not build on it may have found its files there and looked
-        at them. What is lost after that look is lost to every version, and no protocol can help it.
+        Never of one that was demoted before, or builds on one that was: a run that does not build on it may have found
+        its files there and looked at them. What is lost after that look is lost to every version, and no protocol can
+        help it.
         """
         lost = self.watch.damage.lose(version, self.watch.closures, self.world.objects, self.choices.of)
         self.world.note(actor.name, ("lost", lost), f"of v{version}")

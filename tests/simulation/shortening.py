@@ -8,14 +8,14 @@ TRIES_AT_MOST = 600
 Fails = Callable[[list[int]], list[int] | None]
 
 
-def shortened(script: list[int], fails: Fails) -> list[int]:
+def shortened(script: list[int], fails: Fails, tries_at_most: int = TRIES_AT_MOST) -> list[int]:
     """`fails` plays a script and gives the choices that were made, if it still fails in the same way."""
     tries = 0
     best = script
     size = max(1, len(script) // 2)
-    while size and tries < TRIES_AT_MOST:
+    while size and tries < tries_at_most:
         place = 0
-        while place < len(best) and tries < TRIES_AT_MOST:
+        while place < len(best) and tries < tries_at_most:
             for attempt in _attempts(best, place, size):
                 tries += 1
                 found = fails(attempt)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import variants
+from tests.simulation import installing, variants
 from tests.simulation.choices import Choices
 from tests.simulation.ports import key_of
 from tests.simulation.remembered import Memory
-from tests.simulation.run import Processes, explained, play, ready, run, settings_of
-from tests.simulation.scene import Scene
+from tests.simulation.run import Processes, explained, play, ready, run
+from tests.simulation.scene import KINDS, Scene, settings_of
 from tests.simulation.shortening import shortened
 from tests.simulation.telling import told
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = 20_000
-WARM_UP, COMPARED = 200, 300
+DIRECTED = 1_000  # of each kind
+WARM_UP, COMPARED, COMPARED_DIRECTED = 200, 240, 40
 PROCESSES = 2
 
 
@@ -42,15 +43,27 @@ def test_no_schedule_breaks_an_invariant(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("variant", variants.CAUGHT)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind])
+def test_no_schedule_about_one_thing_breaks_an_invariant(kind: str) -> None:
+    """Where variants are looked for that ordinary schedules rarely meet, the code as it is passes."""
+    outcome = run(0, DIRECTED, kind=kind, processes=PROCESSES)
+    if outcome.findings:
+        with ready():
+            pytest.fail("\n".join(explained(one, KINDS[kind](one.seed)) for one in outcome.findings))
+    assert outcome.schedules == DIRECTED
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("variant", variants.BROKEN)
 def test_a_broken_variant_is_caught(variant: str) -> None:
-    outcome = run(0, SCHEDULES, variant=variant, processes=PROCESSES)
+    kind = variants.BROKEN[variant].kind
+    outcome = run(0, SCHEDULES, variant=variant, kind=kind, processes=PROCESSES)
     assert outcome.findings, f"not caught in {outcome.schedules} schedules"
     found = min(outcome.findings, key=lambda one: one.seed)
     print(f"caught by seed {found.seed}, after {outcome.schedules} schedules: {found.violation}")
     assert found.kind in variants.BROKEN[variant].breaks, "it is to be caught by what it breaks, not by an accident"
     with ready(variant):
-        assert f"VIOLATION {found.kind}" in explained(found, settings_of(found.seed))
+        assert f"VIOLATION {found.kind}" in explained(found, KINDS[kind](found.seed), tries_at_most=50)
 
 
 @pytest.mark.timeout(900)
@@ -61,17 +74,20 @@ def test_what_is_remembered_changes_nothing() -> None:
     """
     with Processes(PROCESSES) as several:
         assert several.run(0, WARM_UP).findings == ()
-        others = [seed for seed, is_alike in several.map(alike, range(COMPARED)) if not is_alike]
+        compared = [(kind, seed) for kind in KINDS for seed in range(COMPARED_DIRECTED if kind else COMPARED)]
+        others = [one for one, is_alike in several.map(alike, compared) if not is_alike]
     assert others == []
 
 
-def alike(seed: int) -> tuple[int, bool]:
-    settings = settings_of(seed)
+def alike(one: tuple[str, int]) -> tuple[tuple[str, int], bool]:
+    kind, seed = one
+    settings = KINDS[kind](seed)
     remembered = play(Choices(seed), settings)
     real = Scene(Choices(seed), settings, Memory(key_of, is_off=True))
     real.run()
     scripted = play(Choices(script=remembered.choices.made), settings)
-    return seed, _whole(remembered) == _whole(real) == _whole(scripted)
+    is_sound = seed % 20 > 0 or not installing.altered()
+    return one, is_sound and _whole(remembered) == _whole(real) == _whole(scripted)
 
 
 def _whole(scene: Scene) -> tuple[str, dict[str, bytes]]:

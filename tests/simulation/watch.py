@@ -289,7 +289,7 @@ class Watch:
             self.violate(f"4: v{number} was dropped, and is shown again")
         if number in self.stillborn:
             self.violate(f"10: readers see v{number}, which was published on a version that was demoted before")
-        for one in self._line(number):
+        for one in self.line(number):
             if self.demotions.is_known(one, self.begun):
                 self.violate(f"1: readers see v{number}, and v{one} of its line was demoted before {self.by} began")
         seen = self.closures.get(self.head or 0, frozenset())
@@ -297,7 +297,7 @@ class Watch:
         if lost is not None:
             self.violate(f"1: readers see v{number} without {lost}, which was known to be lost before {self.by} began")
 
-    def _line(self, number: int) -> list[int]:
+    def line(self, number: int) -> list[int]:
         """It and all that it builds on."""
         found = [number]
         while (parent := parent_of(self.markers[found[-1]])) is not None:

@@ -14,7 +14,12 @@ What can go wrong with a request:
 | throttle | ThrottledError | none |
 | pause | nothing; it goes on when all its leases have expired, a little or long ago | later |
 
-In some schedules this befalls ready markers above all: whoever is about to put or read one sleeps, or its put is late.
+A schedule may have a subject, what it is `about`, that this befalls above all, however few faults there are else:
+
+| about | what befalls it |
+|---|---|
+| markers | whoever is about to put or read a ready marker sleeps, or its put is late, perhaps until one is deleted |
+| commits | writes to the mirror's catalog get no answer: they are lost, done, or late |
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from greenlet import getcurrent, greenlet
 
@@ -37,11 +42,19 @@ START = datetime(2027, 1, 1, tzinfo=UTC)  # after all that the stories tell of
 STEP_S = 0.05
 FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause", "late", "crash late")
 LATE_STEPS = (3, 20, 100, 400)
+WHEN_GONE = 1 << 40  # in place of a step: when what is there under its name was deleted, or when all calms down
 PAUSES_S = (40.0, 10_000.0)
+About = Literal["", "markers", "commits"]
+ABOUT: tuple[About, ...] = ("", "", "", "commits", "markers", "markers")  # as often as this
 SLEEPY = ("pause", "late", "crash late")
+SILENT = ("fail", "fail after", "late")
 WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
 _SILENCE = "simulated: no answer"
 Request = tuple[Any, ...]  # verb, subject, …
+
+
+def _is_ready_marker(request: Request) -> bool:
+    return request[0] in ("put", "get") and request[1].endswith(".ready.json")
 
 
 class Killed(BaseException):
@@ -61,15 +74,16 @@ class Weather:
     write_fault: float
     faults_at_most: int
     jump: float
-    is_sleepy: bool
+    about: About
 
 
-def weather(choices: Choices) -> Weather:
+def weather(choices: Choices, about: About | None = None) -> Weather:
+    """`about` is drawn like all else, unless it is given."""
     switch = (0.02, 0.05, 0.15, 0.4)[choices.of(4)]
     fault = (0.0, 0.005, 0.02, 0.05)[choices.of(4)]
     write_fault = (0.0, 0.02, 0.1)[choices.of(3)]
     most, jump = (0, 1, 2, 4, 8)[choices.of(5)], (0.0, 0.01, 0.05)[choices.of(3)]
-    return Weather(switch, fault, write_fault, most, jump, choices.of(3) == 2)
+    return Weather(switch, fault, write_fault, most, jump, ABOUT[choices.of(len(ABOUT))] if about is None else about)
 
 
 @dataclass
@@ -131,9 +145,9 @@ class Actor:
 class World:
     """Runs one schedule to its end or to the first violation. What is in it is set up by `scene`."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, about: About | None = None) -> None:
         self.choices = choices
-        self.weather = weather(choices)
+        self.weather = weather(choices, about)
         self.hub = getcurrent()
         self.actors: list[Actor] = []
         self.time = 0.0
@@ -173,8 +187,7 @@ class World:
     def _answer(self, actor: Actor, request: Request, effect: Callable[[], Any], fault: str | None) -> Any:
         if fault in ("late", "crash late"):
             if request[0] in WRITES:
-                arrives = self.steps + LATE_STEPS[self.choices.of(len(LATE_STEPS))]
-                self.late.append((arrives, actor.name, request, effect))
+                self.late.append((self._arrival(request), actor.name, request, effect))
             fault = "crash" if fault == "crash late" else "fail"
         if fault == "crash":
             self._die(actor, fault)
@@ -199,6 +212,18 @@ class World:
         if fault == "fail after":
             raise TransientError(request[0], str(request[1]), _SILENCE, "run again")
         return found
+
+    def _arrival(self, request: Request) -> int:
+        """The step at which a write that is late takes effect."""
+        is_subject = self.weather.about == "markers" and _is_ready_marker(request)
+        chosen = self.choices.of(len(LATE_STEPS) + 2 * is_subject)
+        return self.steps + LATE_STEPS[chosen] if chosen < len(LATE_STEPS) else WHEN_GONE
+
+    def deleted(self, uri: str) -> None:
+        """An object of the mirror's bucket: what waited for that is there at once."""
+        for place, one in enumerate(self.late):
+            if one[0] == WHEN_GONE and one[2][1] == uri:
+                self.late[place] = (self.steps, *one[1:])
 
     def _die(self, actor: Actor, how: str) -> None:
         self.note(actor.name, actor.pending, how)
@@ -253,12 +278,12 @@ class World:
 
     def calm_down(self) -> None:
         """From now on nothing goes wrong any more, and nothing is on its way."""
-        self._arrive(self.steps + max(LATE_STEPS))
+        self._arrive(WHEN_GONE)
         self.is_calm = True
 
     def _next(self, current: Actor | None) -> Actor | None:
         choices, time = self.choices, self.time
-        ready = [one for one in self.actors if not one.is_done and one.wakes_at <= time]
+        ready = [one for one in self.actors if one.wakes_at <= time and not one.is_done]
         if not ready:
             waiting = [one for one in self.actors if not one.is_done]
             if not waiting:
@@ -299,9 +324,10 @@ class World:
     def _fault(self, actor: Actor) -> str | None:
         weather, choices = self.weather, self.choices
         verb = actor.pending[0]
-        if weather.is_sleepy and verb in ("put", "get") and actor.pending[1].endswith(".ready.json"):
-            fault = self._drowsed(verb)
+        if weather.about:
+            fault = self._befallen(weather.about, actor.pending)
             if fault is not None:
+                self.faults += 1
                 self.note(actor.name, actor.pending, f"meets {fault}")
                 return fault
         if self.faults >= weather.faults_at_most or verb in ("sleep", "commit source"):
@@ -316,11 +342,16 @@ class World:
         self.note(actor.name, actor.pending, f"meets {fault}")
         return fault
 
-    def _drowsed(self, verb: str) -> str | None:
-        if not self.choices.happens(0.4 if verb == "put" else 0.15):
+    def _befallen(self, about: About, request: Request) -> str | None:
+        verb, choices = request[0], self.choices
+        if about == "commits":
+            is_met = verb in ("commit", "POST") and choices.happens(0.4)
+            return SILENT[choices.of(len(SILENT))] if is_met else None
+        if not _is_ready_marker(request):
             return None
-        self.faults += 1
-        return SLEEPY[self.choices.of(len(SLEEPY))] if verb == "put" else "pause"
+        if verb == "get":
+            return "pause" if choices.happens(0.15) else None
+        return SLEEPY[choices.of(len(SLEEPY))] if choices.happens(0.4) else None
 
     def end(self) -> None:
         """Nobody does anything any more."""

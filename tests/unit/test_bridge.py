@@ -62,6 +62,19 @@ def test_marker_under_another_ordinal_is_refused(store: ObjectStore, layout: Tab
         bridge.read_ready(store, layout, 4)
 
 
+@pytest.mark.parametrize("parent", [3, 4])
+def test_marker_that_does_not_come_after_its_parent_is_refused(
+    store: ObjectStore, layout: TableLayout, parent: int
+) -> None:
+    """Its hash fits: whoever forges one can compute it. The way back from it would have no end."""
+    put_ready(store, layout, 1)
+    store.put(layout.demoted(2), written(marker(layout, 2, parent=1)))
+    store.put(layout.ready(3), written(marker(layout, 3, parent=parent)))
+    store.put(layout.ready(4), written(marker(layout, 4, parent=3)))
+    with pytest.raises(PermanentError, match=rf"want a parent before v3, got v{parent}.*it was altered or forged"):
+        bridge.published(store, layout)
+
+
 def test_stage_then_publish(store: ObjectStore, layout: TableLayout) -> None:
     made = marker(layout)
     data = bridge.stage(store, layout, made, written(made))
@@ -181,6 +194,25 @@ def test_what_was_planned_before_a_drop_never_counts(store: ObjectStore, layout:
     assert bridge.published(store, layout).ready == (4,)
     store.put(layout.ready(5), written(marker(layout, 5, parent=4, demoted=(2,))))
     assert bridge.published(store, layout).ready == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("parent", "dropped", "is_lost"), [(2, 2, True), (1, 2, True), (2, 1, False), (None, 2, False)]
+)
+def test_a_run_whose_parent_was_dropped_meanwhile_has_lost(
+    store: ObjectStore, layout: TableLayout, parent: int | None, dropped: int, is_lost: bool
+) -> None:
+    """With the fence off: what it has put never counts, and it must not tell that it does."""
+    put_ready(store, layout, 1, 2)
+    bridge.mark_dropped(store, layout, dropped, AT)
+    late = marker(layout, 3, parent=parent, demoted=(dropped,) if not is_lost else ())
+    bridge.publish(store, layout, late, written(late))
+    assert (bridge.published(store, layout).newest == 3) is not is_lost
+    if not is_lost:
+        bridge.refuse_demoted(store, layout, late)
+        return
+    with pytest.raises(LostRaceError, match="the mirror was dropped since this run planned"):
+        bridge.refuse_demoted(store, layout, late)
 
 
 @pytest.mark.parametrize(("theirs", "ours", "is_taken"), [(5, 6, True), (5, 5, True), (6, 5, False), (None, 1, True)])

@@ -18,6 +18,7 @@ from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapsh
 
 Json = dict[str, Any]
 MAX_SHOWN: Final = 5
+_LISTS: Final = "manifest lists"
 
 
 def _statistics(section: str) -> Callable[[Json], object]:
@@ -57,6 +58,9 @@ def differing(want: Json, got: Json) -> tuple[str, ...]:
     """What the catalog shows otherwise than it was published; empty if it is the same table state."""
     want = _as_told(want, got)
     found = [name for name, view in _COMPARED.items() if view(want) != view(got)]
+    ours, theirs = _lists_of_both(want, got)
+    if ours != theirs:
+        found.append(_LISTS)
     if not set(orders_of(want)) <= {0, *orders_of(got)}:
         found.append("sort orders")
     return tuple(found)
@@ -64,16 +68,30 @@ def differing(want: Json, got: Json) -> tuple[str, ...]:
 
 def described(want: Json, got: Json, name: str) -> str:
     """One difference in words that say what was wanted and what was got."""
-    view = _COMPARED.get(name)
-    if view is None:
+    ours: object
+    theirs: object
+    if name == _LISTS:
+        ours, theirs = _lists_of_both(want, got)
+    elif name in _COMPARED:
+        ours, theirs = _COMPARED[name](_as_told(want, got)), _COMPARED[name](got)
+    else:
         return name
-    ours, theirs = view(_as_told(want, got)), view(got)
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return f"{name} (want {ours}, got {theirs})"
     other = sorted((key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)), key=str)
     shown = [f"{key}: want {ours.get(key)}, got {theirs.get(key)}" for key in other[:MAX_SHOWN]]
     more = f"; and {len(other) - MAX_SHOWN} more" if len(other) > MAX_SHOWN else ""
     return f"{name} ({'; '.join(shown)}{more})"
+
+
+def _lists_of_both(want: Json, got: Json) -> tuple[dict[int, str], dict[int, str]]:
+    """The manifest lists of snapshots that both have, where both tell them: a snapshot is its files, not its number."""
+    ours, theirs = (
+        {number: one["manifest-list"] for number, one in snapshots(metadata).items() if one.get("manifest-list")}
+        for metadata in (want, got)
+    )
+    both = ours.keys() & theirs.keys()
+    return {one: ours[one] for one in both}, {one: theirs[one] for one in both}
 
 
 def _as_told(want: Json, got: Json) -> Json:

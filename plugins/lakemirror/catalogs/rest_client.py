@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from lakemirror.catalogs.rest_login import Login, MakeLogin, login_of
 from lakemirror.catalogs.rest_transport import LOGIN, Answer, BusyError, Transport, UnknownOutcomeError, number_of
-from lakemirror.errors import PermanentError, TransientError
+from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
 Json = dict[str, Any]
@@ -115,7 +115,8 @@ class RestClient:
     def post(self, path: str, body: Json, op: str, subject: str) -> Answer:
         """UnknownOutcomeError if it was sent and no clear answer came; TransientError if it was not taken at all.
 
-        `tries` of the answer says how often it was sent.
+        `tries` of the answer says how often it was sent. What went wrong with a sending after one without an answer
+        says nothing of that one.
         """
         has_keys = self.has_idempotency_keys
         tries = 0
@@ -124,14 +125,20 @@ class RestClient:
             nonlocal tries
             # a key stands for one plan: what was refused once is not asked for again under the same key
             headers = {"Idempotency-Key": str(_uuid7())} if has_keys else {}
-            for is_last in (not has_keys, True):
-                tries += 1
-                try:
-                    return self._changed(self._authorized("POST", path, op, subject, body, headers, {}), op, subject)
-                except UnknownOutcomeError:
-                    if is_last:
-                        raise
-            raise AssertionError
+            tries += 1
+            try:
+                return once(headers)
+            except UnknownOutcomeError:
+                if not has_keys:
+                    raise
+            tries += 1
+            try:
+                return replace(once(headers), follows_silence=True)
+            except LakemirrorError as err:
+                raise UnknownOutcomeError(op, subject, err.message, "run again") from err
+
+        def once(headers: Mapping[str, str]) -> Answer:
+            return self._changed(self._authorized("POST", path, op, subject, body, headers, {}), op, subject)
 
         answer = self._patiently(send, BusyError)
         return replace(answer, tries=tries)

@@ -23,7 +23,7 @@ from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest_client import RestClient
 from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError
 from lakemirror.catalogs.updates import Commit, Inexpressible, commit_of
-from lakemirror.errors import LostRaceError, PermanentError, TransientError, UnsettledError
+from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, TransientError, UnsettledError
 from lakemirror.model.table import TableRef
 
 Json = dict[str, Any]
@@ -134,11 +134,15 @@ class RestCommits:
                 raise lost_race("commit", table, expected, now)
             check()
             try:
-                return send()
+                answer = send()
+                if answer.follows_silence and not answer.is_ok:  # what it was told is no answer to the one before
+                    told = self._client.explained(answer, "commit", str(table)).message
+                    raise UnknownOutcomeError("commit", str(table), told, "run again")
+                return answer
             except UnknownOutcomeError as err:
                 try:
                     self._settle(table, expected, new, err)
-                except TransientError as told:
+                except LakemirrorError as told:
                     raise UnsettledError("commit", str(table), told.message, _WAIT) from err
                 return Answer(200, {})
 
@@ -233,9 +237,11 @@ class RestCommits:
         """
         try:
             now = self._load(table)
-        except TransientError as silence:
+        except LakemirrorError as silence:
             message = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
-            raise TransientError("commit", str(table), message, "run again: it finds out") from err
+            if isinstance(silence, TransientError):
+                raise TransientError("commit", str(table), message, "run again: it finds out") from err
+            raise PermanentError("commit", str(table), message, f"{silence.hint}; then run again") from err
         if _shows(now, new):
             return
         if has_moved(expected, now):

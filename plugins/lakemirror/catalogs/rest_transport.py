@@ -50,6 +50,7 @@ class Answer:
     message: str = ""
     retry_after_s: float = 0.0
     tries: int = 1
+    follows_silence: bool = False  # an earlier sending of the same got no answer, and may still arrive
 
     @property
     def is_ok(self) -> bool:

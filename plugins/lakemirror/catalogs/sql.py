@@ -104,7 +104,9 @@ class SqlCatalog:
                 connection.execute(_text(_REGISTER), {**self._key(table), "new": metadata_uri})
         except IntegrityError as err:
             raise LostRaceError("register", str(table), "somebody registered it first", "run again") from err
-        except TransientError as err:
+        except _NoCatalogYetError:
+            raise
+        except (TransientError, PermanentError) as err:
             self._settle(table, None, metadata_uri, err)
 
     def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
@@ -112,20 +114,29 @@ class SqlCatalog:
         try:
             with self._connection("commit", str(table)) as connection:
                 moved = connection.execute(_text(_SWAP), values).rowcount
-        except TransientError as err:
+        except _NoCatalogYetError:
+            raise
+        except (TransientError, PermanentError) as err:
             self._settle(table, expected, metadata_uri, err)
             return
         if moved != 1:
             raise _lost("commit", table, expected, self.head(table))
 
-    def _settle(self, table: TableRef, expected: str | None, new: str, err: TransientError) -> None:
-        """The database went silent, perhaps after it had done it: where the pointer is now decides."""
-        now = self.head(table)
+    def _settle(self, table: TableRef, expected: str | None, new: str, err: TransientError | PermanentError) -> None:
+        """The database went silent, perhaps after it had done it: where the pointer is now decides.
+
+        Whatever the driver calls it: a line that was cut has many names, and not all are errors that pass.
+        """
+        try:
+            now = self.head(table)
+        except (TransientError, PermanentError) as silence:
+            told = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
+            raise _like(silence, err.op, err.subject, told, silence.hint) from err
         if now == new:
             return
         if now != expected:
             raise _lost(err.op, table, expected, now) from err
-        raise TransientError(err.op, err.subject, f"{err.message}; the head is as before", err.hint) from err
+        raise _like(err, err.op, err.subject, f"{err.message}; the head is as before", err.hint) from err
 
     def drop(self, table: TableRef, expected: MirrorHead) -> None:
         values = {**self._key(table), "old": expected.metadata_uri}
@@ -217,6 +228,10 @@ class SqlCatalog:
             finally:
                 if catalog is not None:
                     catalog.close()
+
+
+def _like(err: TransientError | PermanentError, *told: str) -> TransientError | PermanentError:
+    return TransientError(*told) if isinstance(err, TransientError) else PermanentError(*told)
 
 
 def _lost(op: str, table: TableRef, want: str | None, got: str | None) -> LostRaceError:

@@ -6,7 +6,8 @@ and go in the same commit. What no list of updates can express is an `Inexpressi
 
 Requirements cannot name everything: properties, statistics, retention and expired snapshots are not compared, and after
 a rollback a head looks as it did before. So a commit that does not bring a new head moves a number that is compared:
-the highest column id, by a filler schema that comes and goes. Then of all commits from one head one is taken, ever.
+the highest column id, by a filler schema that comes and goes. Then of all commits from one head one is taken, as
+long as nobody puts the number back: a whole swap does, and a table that is dropped and registered again (ADR 18).
 
 Order matters to a server: it applies updates one by one, and checks each against what is there by then.
 """

@@ -62,8 +62,6 @@ def _parent(store: ObjectStore, layout: TableLayout, ordinals: Ordinals, marker:
     One that nobody has `seen` must be ready: what builds on a demoted version does not count.
     """
     number = marker.parent or 0
-    if number >= marker.version:
-        raise _broken(layout, marker, f"it names v{number} as its parent")
     for skipped in range(max(number, ordinals.dropped) + 1, marker.version):
         if skipped not in ordinals.demoted and not bridge.is_demoted(store, layout, skipped):
             raise _broken(layout, marker, f"v{skipped} before it is missing, and was not demoted")
@@ -76,15 +74,22 @@ def _parent(store: ObjectStore, layout: TableLayout, ordinals: Ordinals, marker:
         else:
             parent = bridge.read_published(store, layout, number, was_demoted=was_demoted)
     except ObjectNotFound as err:
-        if bridge.is_demoted(store, layout, number):
-            told = f"v{number}, which it builds on, was demoted since"
-            raise LostRaceError("follow", layout.ready(marker.version), told, "run again") from err
+        _refuse_demoted(store, layout, marker, number)
         raise _broken(layout, marker, f"its parent v{number} is gone") from err
     if parent.checksum != marker.parent_checksum:
+        if not was_demoted:  # then a run that came late may have left another in its place
+            _refuse_demoted(store, layout, marker, number)
         raise _broken(
             layout, marker, f"its parent is not v{number} (want {marker.parent_checksum}, got {parent.checksum})"
         )
     return parent
+
+
+def _refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker, parent: int) -> None:
+    """LostRaceError if that is why the parent is not there as it was listed."""
+    if bridge.is_demoted(store, layout, parent):
+        told = f"v{parent}, which it builds on, was demoted since"
+        raise LostRaceError("follow", layout.ready(marker.version), told, "run again")
 
 
 def _broken(layout: TableLayout, marker: Marker, why: str) -> PermanentError:

@@ -1,4 +1,5 @@
-"""The lease of a table: who works on it, under which plan, and until when. Its token only rises.
+"""The lease of a table: who works on it, under which plan, and until when. Its token rises with every
+taking, for as long as nobody deletes the object.
 
 It saves two runs the same work and tells garbage collection which plan is in flight. No safety rests on it: what may be
 published is decided by the chain of ready markers.

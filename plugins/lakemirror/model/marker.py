@@ -121,7 +121,7 @@ class Marker:
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> Marker:
-        """Read a marker and check its hash; a newer format or a broken one is refused."""
+        """Read a marker and check its hash; a newer format, a broken one, or one before its parent is refused."""
         return cls.read(data, uri)[0]
 
     @classmethod
@@ -138,6 +138,13 @@ class Marker:
         if marker.checksum != checksum:
             raise PermanentError(
                 "read marker", uri, f"its hash does not fit (want {checksum}, got {marker.checksum})", "it was altered"
+            )
+        if marker.parent is not None and marker.parent >= marker.version:  # the way back would have no end
+            raise PermanentError(
+                "read marker",
+                uri,
+                f"it does not come after its parent (want a parent before v{marker.version}, got v{marker.parent})",
+                "it was altered or forged: see who writes to the bucket, and remove it",
             )
         return marker, envelope
 

@@ -3,7 +3,9 @@
 It keeps two runs from doing the same work, and garbage collection away from plans in flight. It is taken over only
 after it has expired by the taker's clock, `skew_s` later still; at once by a later task of the same run, whose earlier
 task is then shut out; and at once if its owner is known to have ended, as a process of this machine can be. Every
-taking raises the token; nothing ever lowers it, also if the object was deleted.
+taking raises the token. If the object was deleted it goes on above those that markers name, so that one under which
+nothing was staged may come a second time: holders tell the two apart, and at worst a run is told that a later one
+staged its marker, and runs again.
 
 Safety does not rest on it. A clock that is wrong by more than the allowance, a store that cannot replace by e_tag (it
 looks, then writes), or a process that slept past its lease can let two runs work at once: they waste work, and the

@@ -463,6 +463,59 @@ class TestWholeSwap:
         leased(world.double, "two", clock).commit(T, world.head(), third)
         assert world.version == "3"
 
+    @pytest.mark.parametrize("trouble", ["not allowed", "not whole"])
+    def test_one_that_cannot_be_read_back_for_good_keeps_others_out(
+        self, stuck: tuple[World, Published], trouble: str
+    ) -> None:
+        """That the catalog refuses to show its head says nothing of what is on its way."""
+        world, new = stuck
+        world.double.overwrite = 200
+        head, clock = world.head(), Clock()
+        shown = dict(world.double.tables)
+
+        def fault(verb: str, path: str) -> int | str | None:
+            if path.endswith("/register"):
+                if trouble == "not whole":
+                    world.double.tables.update({at: (place, {}) for at, (place, _) in shown.items()})
+                return "late"
+            is_sent = any(one.endswith("/register") for one in world.double.asked[asked:])
+            return 403 if trouble == "not allowed" and is_sent else None
+
+        asked = len(world.double.asked)
+        world.double.fault = fault
+        with pytest.raises(UnsettledError, match="cannot be read back now"):
+            leased(world.double, "one", clock).commit(T, head, new)
+        world.double.fault = lambda verb, path: None
+        world.double.tables.update(shown)
+        with pytest.raises(TableBusyError):
+            leased(world.double, "two", clock).commit(T, head, new)
+
+    @pytest.mark.parametrize("second", [403, 429, 409, 400])
+    def test_one_that_was_asked_for_again_and_refused_then_keeps_others_out(
+        self, stuck: tuple[World, Published], second: int
+    ) -> None:
+        """What the second sending is told is no answer to the first."""
+        world, new = stuck
+        world.double.overwrite = 200
+        world.double.config["idempotency-key-lifetime"] = "PT30M"
+        head, clock, sent = world.head(), Clock(), 0
+
+        def fault(verb: str, path: str) -> int | str | None:
+            nonlocal sent
+            sent += path.endswith("/register")
+            if not path.endswith("/register"):
+                return None
+            if sent > 1:
+                world.double.overwrite = second
+            return "late" if sent == 1 else second if second in (403, 429) else None
+
+        world.double.fault = fault
+        with pytest.raises(UnsettledError, match="the head is as before"):
+            leased(world.double, "one", clock).commit(T, head, new)
+        world.double.fault = lambda verb, path: None
+        with pytest.raises(TableBusyError):
+            leased(world.double, "two", clock).commit(T, head, new)
+
     def test_one_that_never_arrives_keeps_others_out_for_a_lease_time_alone(
         self, stuck: tuple[World, Published]
     ) -> None:

@@ -215,7 +215,12 @@ class TestADatabaseThatGoesSilent:
         return opened
 
     def silent(
-        self, monkeypatch: pytest.MonkeyPatch, *, done: bool, meanwhile: Callable[[], None] = lambda: None
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        done: bool,
+        meanwhile: Callable[[], None] = lambda: None,
+        kind: type[sqlite3.Error] = sqlite3.OperationalError,
     ) -> None:
         """The next commit of a transaction of ours ends in silence."""
         real = SQLiteDialect_pysqlite.do_commit
@@ -227,14 +232,38 @@ class TestADatabaseThatGoesSilent:
             else:
                 connection.rollback()
             meanwhile()
-            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+            raise kind("server closed the connection unexpectedly")
 
         monkeypatch.setattr(SQLiteDialect_pysqlite, "do_commit", commit)
 
-    def test_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.silent(monkeypatch, done=True)
+    @pytest.mark.parametrize(
+        "kind", [sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.InterfaceError, sqlite3.InternalError]
+    )
+    def test_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch, kind: type[sqlite3.Error]) -> None:
+        """Drivers have several names for a line that was cut."""
+        self.silent(monkeypatch, done=True, kind=kind)
         opened.swap(T, "gs://m/0", "gs://m/1")
         assert opened.head(T) == "gs://m/1"
+        self.silent(monkeypatch, done=True, kind=kind)
+        opened.register(TableRef.parse("shop.lines"), "gs://m/5")
+
+    def test_said_no_and_not_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is permanent as it was, and tells that nothing was changed."""
+        self.silent(monkeypatch, done=False, kind=sqlite3.InternalError)
+        with pytest.raises(PermanentError, match="the head is as before"):
+            opened.swap(T, "gs://m/0", "gs://m/1")
+        assert opened.head(T) == "gs://m/0"
+
+    def test_and_cannot_be_read_back(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is wrong then tells whether it may pass."""
+
+        def away(table: TableRef) -> str:
+            raise TransientError("read head", str(table), "away", "run again")
+
+        self.silent(monkeypatch, done=True, kind=sqlite3.InternalError)
+        monkeypatch.setattr(opened, "head", away)
+        with pytest.raises(TransientError, match=r"closed the connection.*cannot be read back now \(away\)"):
+            opened.swap(T, "gs://m/0", "gs://m/1")
 
     def test_not_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
         self.silent(monkeypatch, done=False)

@@ -22,7 +22,7 @@ from tests.simulation.telling import told
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = 20_000
-DIRECTED = 1_000  # of each kind
+DIRECTED = 400  # of each kind
 WARM_UP, COMPARED, COMPARED_DIRECTED = 200, 240, 40
 PROCESSES = 2
 

@@ -253,21 +253,15 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
     version that it builds on was demoted since: it is taken back as well. Or the mirror was dropped since: then it is
     passed over as it is, and the next run demotes it.
     """
-    uri = layout.ready(marker.version)
-    if is_demoted_now(store, layout, marker.version):
-        raise LostRaceError("publish", uri, "this ordinal was published and demoted", "run again")
-    if marker.parent is not None and is_demoted_now(store, layout, marker.parent):
-        _take_back(store, layout, marker.version)
-        raise LostRaceError("publish", uri, f"v{marker.parent}, which it builds on, was demoted", "run again")
-    if marker.parent is not None and _is_dropped(store, layout, marker.parent, marker.version):
+    uri, found = layout.ready(marker.version), published(store, layout)
+    parent = marker.parent
+    if parent is not None and parent <= found.dropped < marker.version:
         raise LostRaceError("publish", uri, "the mirror was dropped since this run planned", "run again")
-
-
-def _is_dropped(store: ObjectStore, layout: TableLayout, parent: int, version: int) -> bool:
-    """Whether a drop ended all up to some ordinal from `parent` to before `version`: the last that it found in use."""
-    if version == parent + 1:
-        return _find(store, layout.dropped(parent)) is not None
-    return published(store, layout).dropped >= parent
+    if marker.version in found.gone:
+        raise LostRaceError("publish", uri, "this ordinal was published and demoted", "run again")
+    if parent is not None and parent > found.dropped and parent in found.gone:
+        _take_back(store, layout, marker.version)
+        raise LostRaceError("publish", uri, f"v{parent}, which it builds on, was demoted", "run again")
 
 
 def refuse_late(store: ObjectStore, layout: TableLayout, newest: Newest) -> None:

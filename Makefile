@@ -14,10 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # spark-submit, airflow and python of the environment come first, whatever the caller has activated.
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
-# Test files in processes side by side, because many tests wait more than they compute. What is named with T= runs in one.
-# The simulation has two processes of its own.
+# Test files in processes side by side, because many tests wait more than they compute, those of real servers above all.
+# What is named with T= runs in one. The simulation has two processes of its own.
 PROCESSES ?= 2
-SIDE_BY_SIDE = $(if $(filter-out 0 1,$(PROCESSES)),-n $(PROCESSES) --dist loadfile --no-loadscope-reorder)
+SLOW_PROCESSES ?= $(if $(filter 0 1,$(PROCESSES)),$(PROCESSES),3)
+side_by_side = $(if $(filter-out 0 1,$(1)),-n $(1) --dist loadfile --no-loadscope-reorder)
+SIDE_BY_SIDE = $(call side_by_side,$(PROCESSES))
 FAST_TESTS := tests/unit tests/contract tests/dags
 SIMULATION := tests/simulation
 SLOW_TESTS := tests/integration tests/e2e
@@ -39,7 +41,7 @@ format: setup ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
-test: setup ## all tests, in two processes (PROCESSES=1: in one); one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
+test: setup ## all tests, in two or three processes (PROCESSES=1: in one); one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
 	@$(if $(NEEDS_JARS),scripts/fetch_jars.sh)
 	@$(if $(NEEDS_JARS),$(BIN)/python -m dev.spark_classes)
 ifdef T
@@ -47,7 +49,7 @@ ifdef T
 else
 	@$(PYTEST) $(SIDE_BY_SIDE) $(FAST_TESTS)
 	@$(PYTEST) $(SIMULATION)
-	@$(PYTEST) $(SIDE_BY_SIDE) $(SLOW_TESTS)
+	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) $(SLOW_TESTS)
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM
@@ -56,7 +58,7 @@ test-unit: setup ## unit, contract and DAG tests: no service, no JVM
 test-e2e: setup ## integration and end-to-end tests: real scheduler, real Spark
 	@scripts/fetch_jars.sh
 	@$(BIN)/python -m dev.spark_classes
-	@$(PYTEST) $(SIDE_BY_SIDE) $(SLOW_TESTS)
+	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) $(SLOW_TESTS)
 
 demo: setup ## a small lake, mirrored by real Airflow and Spark; KEEP=1 leaves Airflow up
 	@$(IN_VENV) $(BIN)/python scripts/demo.py $(if $(call is_on,$(KEEP)),--keep) --profile $(PROFILE)

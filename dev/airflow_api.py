@@ -77,6 +77,10 @@ class AirflowApi:
         """Newest first."""
         return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="-run_after", limit=100)["dag_runs"])
 
+    def count_runs(self, *states: str) -> int:
+        """Of all DAGs, in these states or in any: much less work for the server than telling of each."""
+        return int(self.get("/dags/~/dagRuns", limit=1, **({"state": states} if states else {}))["total_entries"])
+
     def task_instances(self, dag_id: str = "~", run_id: str = "~") -> list[dict[str, Any]]:
         """Newest first."""
         found = self.get(f"/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances", order_by="-start_date", limit=200)

@@ -156,7 +156,7 @@ class AirflowStandalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self._trigger_port),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self._log_port),
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
             **settings.environment,
         }
 

@@ -137,14 +137,13 @@ class Stage:
 
     def _is_done(self, number: int) -> bool:
         """One run of each DAG for each round, and no other."""
-        runs = self.api.runs()
-        states = {str(run["state"]) for run in runs}
-        assert "failed" not in states, self._trouble()
-        return len(runs) == 2 * len(TABLES) * number and states == {"success"}
+        assert not self.api.count_runs("failed"), self._trouble()
+        wanted = 2 * len(TABLES) * number
+        return self.api.count_runs("success") == wanted == self.api.count_runs()
 
     def _until(self, is_true: Callable[[], bool], what: str, timeout_s: float) -> None:
         try:
-            until(is_true, what, timeout_s=timeout_s, poll_s=0.5)
+            until(is_true, what, timeout_s=timeout_s, poll_s=1.0)
         except AssertionError as err:
             raise AssertionError(f"{err}\n{self._trouble()}") from err
 

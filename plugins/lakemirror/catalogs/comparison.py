@@ -14,7 +14,7 @@ from typing import Any, Final
 from lakemirror.catalogs import left_out
 from lakemirror.catalogs.structure import orders_of, schemas_of, specs_of
 from lakemirror.catalogs.updates import refs_of
-from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapshots
+from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, moved_lists, snapshots
 
 Json = dict[str, Any]
 MAX_SHOWN: Final = 5
@@ -58,8 +58,7 @@ def differing(want: Json, got: Json) -> tuple[str, ...]:
     """What the catalog shows otherwise than it was published; empty if it is the same table state."""
     want = _as_told(want, got)
     found = [name for name, view in _COMPARED.items() if view(want) != view(got)]
-    ours, theirs = _lists_of_both(want, got)
-    if ours != theirs:
+    if moved_lists(want, got):
         found.append(_LISTS)
     if not set(orders_of(want)) <= {0, *orders_of(got)}:
         found.append("sort orders")
@@ -71,7 +70,8 @@ def described(want: Json, got: Json, name: str) -> str:
     ours: object
     theirs: object
     if name == _LISTS:
-        ours, theirs = _lists_of_both(want, got)
+        moved = moved_lists(want, got)
+        ours, theirs = ({number: places[side] for number, places in moved.items()} for side in (0, 1))
     elif name in _COMPARED:
         ours, theirs = _COMPARED[name](_as_told(want, got)), _COMPARED[name](got)
     else:
@@ -82,16 +82,6 @@ def described(want: Json, got: Json, name: str) -> str:
     shown = [f"{key}: want {ours.get(key)}, got {theirs.get(key)}" for key in other[:MAX_SHOWN]]
     more = f"; and {len(other) - MAX_SHOWN} more" if len(other) > MAX_SHOWN else ""
     return f"{name} ({'; '.join(shown)}{more})"
-
-
-def _lists_of_both(want: Json, got: Json) -> tuple[dict[int, str], dict[int, str]]:
-    """The manifest lists of snapshots that both have, where both tell them: a snapshot is its files, not its number."""
-    ours, theirs = (
-        {number: one["manifest-list"] for number, one in snapshots(metadata).items() if one.get("manifest-list")}
-        for metadata in (want, got)
-    )
-    both = ours.keys() & theirs.keys()
-    return {one: ours[one] for one in both}, {one: theirs[one] for one in both}
 
 
 def _as_told(want: Json, got: Json) -> Json:

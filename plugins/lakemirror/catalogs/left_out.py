@@ -1,7 +1,8 @@
 """Snapshots that a catalog cannot take any more, and the tags that hold them: left out of a commit, and told. Pure.
 
 A catalog that counts sequence numbers and row ids takes no snapshot from before its last. If a late tag needs one that
-was never mirrored, the table is committed without that tag. The property `lakemirror.unsupported-by-catalog` names what
+was never mirrored, or whose manifest list lies elsewhere since (a map that began anew), the table is committed without
+that tag. The property `lakemirror.unsupported-by-catalog` names what
 is missing, so that whoever compares the head with what was published knows, and the next commit tries again.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lakemirror.catalogs.abilities import CatalogAbilities
-from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapshots
+from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, moved_lists, snapshots
 from lakemirror.model import bounded_json
 
 Json = dict[str, Any]
@@ -22,10 +23,10 @@ _STATISTICS: Final = ("statistics", "partition-statistics")
 
 
 def late_snapshots(old: Json, new: Json) -> dict[int, list[str]]:
-    """Those of `new` that the catalog lacks and that are older than its last, each with the refs that hold it."""
+    """Those of `new` that the catalog lacks, or has elsewhere, and that are older than its last, with their refs."""
     if old["format-version"] == 1:  # counts nothing
         return {}
-    there, last = snapshots(old), old.get("last-sequence-number") or 0
+    there, last = snapshots(old).keys() - moved_lists(old, new).keys(), old.get("last-sequence-number") or 0
     late: dict[int, list[str]] = {
         number: []
         for number, one in snapshots(new).items()

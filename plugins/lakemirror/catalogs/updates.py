@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lakemirror.catalogs.structure import Inexpressible, structure_updates
-from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, snapshots
+from lakemirror.formats.iceberg.metadata_json import current_snapshot_id, moved_lists, snapshots
 
 Json = dict[str, Any]
 _ROW_LINEAGE: Final = 3  # the first format version with row ids
@@ -159,6 +159,8 @@ def _updates(old: Json, new: Json, *, is_new: bool = False, is_guarded: bool = F
 def _added_snapshots(old: Json, new: Json) -> list[tuple[int, Json]]:
     """Those that the catalog does not have, each with the format version it needs, in an order that servers take."""
     there = snapshots(old)
+    for number, (was, now) in moved_lists(old, new).items():  # nor would it take the same number once more
+        raise Inexpressible(f"the manifest list of snapshot {number} lies elsewhere now (want {now}, got {was})")
     missing = [one for one in _listed(new, "snapshots") if one["snapshot-id"] not in there]
     version = old["format-version"]
     missing.sort(key=lambda one: (one.get("sequence-number") or 0, one["timestamp-ms"]))

@@ -113,6 +113,17 @@ def snapshots(metadata: Json) -> dict[int, Json]:
     return {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots") or ()}
 
 
+def moved_lists(old: Json, new: Json) -> dict[int, tuple[str, str]]:
+    """Of snapshots that both have: where their manifest lists lie, if not in one place. A snapshot is its files."""
+    before = snapshots(old)
+    found = {}
+    for number, one in snapshots(new).items():
+        was, now = before.get(number, {}).get("manifest-list"), one.get("manifest-list")
+        if was and now and was != now:
+            found[number] = (str(was), str(now))
+    return found
+
+
 def has_files(snapshot: Json) -> bool:
     """True if the snapshot's summary says that it holds files; many summaries say nothing."""
     summary = snapshot.get("summary") or {}

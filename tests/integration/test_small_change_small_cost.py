@@ -112,7 +112,7 @@ def test_an_appended_file(long_lake: Lake) -> None:
         ["_control/lease.json", f"_ready/v{version}.ready.json", newest_index(long_lake, version)]
     )
     listed = [uri.split("shop/orders/")[-1].split("/")[0] for uri in recorder.uris("mirror", "list")]
-    assert listed == ["_ready"]
+    assert listed == ["_ready", "_ready"], "before it plans, and when it has published"
     made = {*recorder.uris("mirror", "put")}
     read_back = [uri for uri in recorder.uris("mirror", "get", "stream") if uri in made and "lease.json" not in uri]
     assert [path_of(uri).name for uri in read_back] == [path_of(data).name], "what is as long as the table is not"

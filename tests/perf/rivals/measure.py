@@ -61,20 +61,20 @@ def measure_rivals(folder: Path) -> list[Row]:
 
 
 def _reads(found: Json) -> list[Row]:
-    """All objects that are read, on both sides and for whatever reason; a HEAD reads none, nor does a 404."""
+    """All objects that are read, on both sides and for whatever reason; a listing, a HEAD and a 404 read none."""
     reads = found["reads"]
     others = reads["objects"] - found["manifests"]
     measured = f"{others} + {found['manifests']} changed manifest"
-    looks = f"{reads['looks']} by HEAD at what it wrote, {reads['absent']} for what may be there and is not"
+    looks = f"{reads['lists']} listings, {reads['looks']} HEADs of what it wrote, {reads['absent']} for nothing"
     return [
         Row(
-            "one commit: objects read in all, both sides, listings and the lease included",
+            "one commit: objects read in all, both sides, the lease included",
             measured,
             "≤ 6 + changed",
             others <= 6,
         ),
         Row("one commit: of these, read back of what it wrote itself", str(reads["own"]), "–", None),
-        Row("one commit: looks besides", looks, "–", None),
+        Row("one commit: requests besides that read no object", looks, "–", None),
     ]
 
 

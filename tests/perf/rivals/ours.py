@@ -93,15 +93,15 @@ class Installation:
         return {"seconds": time.perf_counter() - start, "files": plan.files}
 
     def _reads(self) -> dict[str, int]:
-        """Requests for objects: those that read one or list, those that look at what the run itself wrote, and those
-        for what may be there and is not."""
+        """By what was asked: to read an object (and of these, what the run wrote itself), to list, to look at one by
+        HEAD, or for what may be there and is not."""
         written: set[str] = set()
-        kinds = dict.fromkeys(("objects", "own", "looks", "absent"), 0)
+        kinds = dict.fromkeys(("objects", "own", "lists", "looks", "absent"), 0)
         for _, verb, uri in self.recorder.calls:
             if verb == "put":
                 written.add(uri)
             elif verb == "list":
-                kinds["objects"] += 1
+                kinds["lists"] += 1
             elif verb in READS:
                 is_there = Path(uri.removeprefix("file:")).exists()
                 kind = "absent" if not is_there else "looks" if verb == "head" else "objects"

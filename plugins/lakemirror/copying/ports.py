@@ -13,6 +13,7 @@ from lakemirror.copying.counting import CountingWire
 from lakemirror.copying.hub import HubAddress, HubPace
 from lakemirror.copying.model import CopySettings, OpenWire
 from lakemirror.copying.pace import NO_LIMIT, OwnPace, Pace, Rates
+from lakemirror.storage.wires.pages import keep_large_buffers_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Opened:
 @asynccontextmanager
 async def opened(ports: CopyPorts, task: str) -> AsyncIterator[Opened]:
     """The copier of one task, by the name under which the hub knows it."""
+    keep_large_buffers_apart()  # else the task may take half as much memory again as its bound
     source, mirror = CountingWire(ports.source()), CountingWire(ports.mirror())
     own = OwnPace(ports.rates.divided(ports.shares), ports.clock)
     pace: OwnPace | HubPace = own if ports.hub is None else await HubPace.join(ports.hub, ports.rates, own, task)

@@ -1,9 +1,13 @@
-"""Large buffers ask for large pages: a hint, which never touches a byte that is not theirs, nor fails."""
+"""Large buffers are kept apart, and ask for large pages: hints that touch no byte which is not theirs, nor fail."""
 
 from __future__ import annotations
 
+import ctypes
 import io
 import mmap
+import subprocess
+import sys
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -52,3 +56,40 @@ def test_the_system_takes_the_hint() -> None:
     """Whatever it makes of it."""
     body = _Body(LARGE, [b"x" * 10])
     assert len(body.whole()) == LARGE
+
+
+HOLES = f"""
+import sys
+from lakemirror.storage.wires.pages import keep_large_buffers_apart
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))
+
+if sys.argv[1] == "apart":
+    keep_large_buffers_apart()
+one = b"x" * {pages.APART_BYTES}
+del one  # from here on glibc would take buffers of this size from its heap
+before = resident()
+held = [b"y" * {pages.APART_BYTES} + bytes(1) for _ in range(64)]
+del held[:-1]  # the last one is in the way of all that lies before it
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counted by /proc; elsewhere nothing is done")
+def test_what_is_freed_goes_back_to_the_system() -> None:
+    left = {
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", HOLES, how], capture_output=True, text=True, timeout=60, check=True
+            ).stdout
+        )
+        for how in ("apart", "as ever")
+    }
+    assert left["apart"] <= 4 * pages.APART_BYTES < left["as ever"], left
+
+
+def test_a_malloc_that_cannot_be_told_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", create_autospec(ctypes.CDLL, side_effect=OSError("no such library")))
+    pages.keep_large_buffers_apart.__wrapped__()

@@ -22,7 +22,7 @@ from lakemirror.formats.iceberg import manifest
 from lakemirror.formats.iceberg.plain_manifest import Columns, PlainRules
 from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.change import Change
-from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, sum_requests
+from lakemirror.replicate.stage import Engine, Report, Requests, StageContext, gathered, sum_requests
 from lakemirror.replicate.step import other_size
 from lakemirror.storage.keys import check_key
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
@@ -233,21 +233,6 @@ def _batch_of(files: Columns) -> pa.RecordBatch:
         ],
         ENTRY,
     )
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least so many, but for the last; empty ones are left out."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-            count += batch.num_rows
-        if count >= rows:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, count = [], 0
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def _refuse_other_sizes(joined: pa.Table, is_copied: pa.ChunkedArray) -> None:

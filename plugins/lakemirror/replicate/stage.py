@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -114,12 +114,15 @@ class LocalEngine:
         out: pa.Schema,
         progress: Report | None = None,
     ) -> pa.Table:
-        wanted = first_of_each(self.run(read, new, entry, progress))
-        known = first_of_each(self.run(read, old, entry)).select(["target", "size", "lower", "upper"])
-        known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
-        batches = _joined(wanted, known).to_batches()
-        del wanted, known  # a million entries are hundreds of megabytes: what is handed on is not held here too
-        return pa.Table.from_batches(pack(_handed(batches)), out)
+        batches = beside_known(self.run(read, new, entry, progress), self.run(read, old, entry))
+        return pa.Table.from_batches(pack(handed(batches)), out)
+
+
+def beside_known(new: pa.Table, old: pa.Table) -> list[pa.RecordBatch]:
+    """One row for each target of the new entries, beside what the old ones tell of it."""
+    known = first_of_each(old).select(["target", "size", "lower", "upper"])
+    known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
+    return _joined(first_of_each(new), known).to_batches()
 
 
 def _joined(wanted: pa.Table, known: pa.Table) -> pa.Table:
@@ -132,11 +135,26 @@ def _joined(wanted: pa.Table, known: pa.Table) -> pa.Table:
     return wanted
 
 
-def _handed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One after the other, each given away."""
+def handed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One after the other, each given away: a million entries are hundreds of megabytes, not to be held twice."""
     batches.reverse()
     while batches:
         yield batches.pop()
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least so many, but for the last; empty ones are left out."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+        if count >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def first_of_each(entries: pa.Table) -> pa.Table:

@@ -1,26 +1,27 @@
 """The engine that spreads stages over Spark tasks.
 
 Spark never touches the buckets and needs no jars: tasks read and write with the library's own stores, Spark distributes
-rows and joins what tasks return. Only small rows come back to the driver. An error of the library that a task meets
-travels to the driver as data and is raised there as what it was, so that its family is not lost in a stack trace.
+rows and brings together what belongs together. Only small rows come back to the driver. An error of the library that a
+task meets travels to the driver as data and is raised there as what it was, so that its family is not lost in a stack
+trace.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakemirror import errors
 from lakemirror.copying.bins import deal
 from lakemirror.copying.together import weightiest
 from lakemirror.errors import LakemirrorError
-from lakemirror.replicate.stage import Report, Stage
+from lakemirror.replicate.stage import Report, Stage, beside_known, gathered, handed
 from lakemirror.spark.worker import forget_archives
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 
 _ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.string())])
 _ENVELOPE_DDL = "payload binary, error string"
-_ERROR_KIND = "!error"  # of a row of entries that carries an error; no real entry has this kind
-_IS_ERROR = f"kind = '{_ERROR_KIND}'"
+_BUNDLE = pa.schema([pa.field("part", pa.int32()), pa.field("is_new", pa.bool_()), *_ENVELOPE])
+_BUNDLE_DDL = f"part int, is_new boolean, {_ENVELOPE_DDL}"
+_BUNDLE_ROWS = 256  # at least, but for the last of a task: a bundle of a single entry is mostly its schema
+_NO_PART = -1
+_SMALL = pa.ipc.IpcWriteOptions(compression="lz4")  # paths are much alike
 _LENGTHS = ("length", "source_length")  # a column of this name says what each row weighs
 _WEIGHT = "weight"  # this one too, of rows that are each worth a task of their own if so many may work
 _TASK_BYTES = 1 << 24  # rows that weigh less share a task: to start one costs more than a small manifest
@@ -90,27 +94,22 @@ class SparkEngine:
         self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
         with ExitStack() as stack:
             with self._watched(new.num_rows, progress):
-                wanted = self._entries(stack, read, entry, new)
-            entries = self._entries(stack, read, entry, old)
-            known = entries.select("target", "size", "lower", "upper").toDF(*_KNOWN)
-            late_errors = entries.where(_IS_ERROR)  # of manifests that are read again because their executor was lost
-            joined = wanted.join(known, "target", "left").unionByName(late_errors, allowMissingColumns=True)
-            packed = joined.repartition(parts, "target").mapInArrow(_Enveloped(_WithoutErrors(pack)), _ENVELOPE_DDL)
+                bundles = self._bundles(stack, read, parts, new, old)
+            packed = bundles.groupBy("part").applyInArrow(_packing(pack, entry), _ENVELOPE_DDL)
             return _open(packed, out)
 
-    def _entries(self, stack: ExitStack, read: Stage, entry: pa.Schema, manifests: pa.Table) -> DataFrame:
+    def _bundles(self, stack: ExitStack, read: Stage, parts: int, new: pa.Table, old: pa.Table) -> DataFrame:
         """The entries of these manifests, read once; an error that a task met is raised before anybody uses them."""
         from pyspark import StorageLevel
-        from pyspark.sql.pandas.types import from_arrow_schema
 
-        ddl = from_arrow_schema(entry)
-        if manifests.num_rows == 0:
-            return self._session.createDataFrame([], ddl)
-        entries = self._spread(manifests, _ErrorsAsRows(read, entry), ddl).persist(StorageLevel.MEMORY_AND_DISK)
-        stack.callback(entries.unpersist)
-        met = entries.where(_IS_ERROR).select("target").toArrow()
-        _raise_weightiest([_revive(text) for text in met["target"].to_pylist()])
-        return entries.dropDuplicates(["target"])
+        bundles = self._spread(new, _Bundled(read, parts, is_new=True), _BUNDLE_DDL)
+        if old.num_rows:
+            bundles = bundles.union(self._spread(old, _Bundled(read, parts, is_new=False), _BUNDLE_DDL))
+        bundles = bundles.persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(bundles.unpersist)
+        met = bundles.where("error IS NOT NULL").select("error").toArrow()
+        _raise_weightiest([_revive(text) for text in met["error"].to_pylist()])
+        return bundles
 
     def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
         """One Spark task for each row, or for several, as heavy as others; rows travel with them, as Arrow bytes."""
@@ -151,9 +150,6 @@ class SparkEngine:
             finished.set()
             watcher.join()
         progress(total, total)
-
-
-_KNOWN = ("target", "known_size", "known_lower", "known_upper")
 
 
 def _weight(rows: pa.Table) -> int | None:
@@ -197,35 +193,70 @@ class _Enveloped:
         forget_archives()
 
 
-class _ErrorsAsRows:
-    """Entries, or one row that carries the error to the driver."""
+class _Bundled:
+    """Entries in bundles, one for each part that packs them: for Spark few rows of bytes, whatever they hold.
 
-    def __init__(self, stage: Stage, entry: pa.Schema) -> None:
-        self._stage, self._entry = stage, entry
+    The same target is always of the same part. An error that was met travels in a row of its own.
+    """
+
+    def __init__(self, stage: Stage, parts: int, *, is_new: bool) -> None:
+        self._stage, self._parts, self._is_new = stage, parts, is_new
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._stage(iter(batches))
+            for batch in gathered(self._stage(iter(batches)), self._parts * _BUNDLE_ROWS):
+                for part, entries in _by_part(batch, self._parts):
+                    yield self._bundle(part, _to_bytes(pa.Table.from_batches([entries]), _SMALL), None)
         except LakemirrorError as err:
-            yield pa.RecordBatch.from_pylist([{"target": _describe(err), "kind": _ERROR_KIND}], self._entry)
+            yield self._bundle(_NO_PART, None, _describe(err))
         forget_archives()
 
+    def _bundle(self, part: int, payload: bytes | None, error: str | None) -> pa.RecordBatch:
+        row = {"part": part, "is_new": self._is_new, "payload": payload, "error": error}
+        return pa.RecordBatch.from_pylist([row], _BUNDLE)
 
-class _WithoutErrors:
-    """Raises the error that a row carries: entries that were lost with their executor are read again, and may fail."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+def _by_part(entries: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The entries of each part, by the checksum of their target: alike in every process."""
+    if parts == 1:
+        yield 0, entries
+        return
+    targets = entries["target"].cast(pa.binary()).to_pylist()
+    chosen: list[list[int]] = [[] for _ in range(parts)]
+    for position, target in enumerate(targets):
+        chosen[crc32(target) % parts].append(position)
+    for part, positions in enumerate(chosen):
+        if positions:
+            yield part, entries.take(pa.array(positions, pa.int32()))
+
+
+class _Unbundled:
+    """The bundles of one part → what `pack` makes of their entries, the new ones beside what is known of them.
+
+    Bundles that were lost with their executor are read again, and that may fail: an error is raised, not packed.
+    """
+
+    def __init__(self, pack: Stage, entry: pa.Schema) -> None:
+        self._pack, self._entry = pack, entry
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._stage(map(self._checked, batches))
+        bundles = pa.Table.from_batches(batches, _BUNDLE)
+        _raise_weightiest([_revive(text) for text in bundles["error"].drop_null().to_pylist()])
+        sides = {is_new: [self._entry.empty_table()] for is_new in (True, False)}
+        for is_new, payload in zip(bundles["is_new"].to_pylist(), bundles["payload"], strict=True):
+            sides[is_new].append(_from_bytes(payload.as_buffer()))
+        new, old = (pa.concat_tables(sides.pop(is_new)) for is_new in (True, False))
+        return self._pack(handed(beside_known(new, old)))
 
-    @staticmethod
-    def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-        kinds = batch.column(batch.schema.get_field_index("kind"))
-        met = batch.filter(pc.equal(kinds, _ERROR_KIND))
-        _raise_weightiest([_revive(text) for text in met["target"].to_pylist()])
-        return batch
+
+def _packing(pack: Stage, entry: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    """As a plain function: of anything else Spark thinks that it wants the key of the group, too."""
+    enveloped = _Enveloped(_Unbundled(pack, entry))
+
+    def packing(bundles: pa.Table) -> pa.Table:
+        return pa.Table.from_batches(enveloped(bundles.to_batches()), _ENVELOPE)
+
+    return packing
 
 
 def _envelope(payload: bytes | None, error: str | None) -> pa.RecordBatch:
@@ -265,12 +296,12 @@ def _revive(text: str) -> LakemirrorError:
     return revived
 
 
-def _to_bytes(table: pa.Table) -> bytes:
+def _to_bytes(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _from_bytes(data: bytes) -> pa.Table:
+def _from_bytes(data: bytes | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()

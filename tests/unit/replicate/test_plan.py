@@ -282,15 +282,6 @@ def test_entries_are_the_same_by_every_way(
     assert all(answer == answers[0] for answer in answers)
 
 
-def test_batches_are_gathered() -> None:
-    def batch(*numbers: int) -> pa.RecordBatch:
-        return pa.record_batch([pa.array(numbers, pa.int64())], ["n"])
-
-    gathered = planning.gathered([batch(1), batch(), batch(2, 3), batch(4, 5, 6, 7), batch(8)], 3)
-    assert [one["n"].to_pylist() for one in gathered] == [[1, 2, 3], [4, 5, 6, 7], [8]]
-    assert list(planning.gathered([batch()], 3)) == []
-
-
 def test_nothing_to_pack_is_nothing(bench: Bench) -> None:
     assert list(PackSegments(bench.context())(iter([]))) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakemirror.errors import PermanentError
 from lakemirror.replicate.plan import ENTRY
-from lakemirror.replicate.stage import LocalEngine, first_of_each, sum_requests
+from lakemirror.replicate.stage import LocalEngine, first_of_each, gathered, sum_requests
 
 NUMBER = pa.schema([pa.field("n", pa.int64())])
 
@@ -97,6 +97,15 @@ def test_diff_with_nothing_known() -> None:
     found = pa.Table.from_batches(seen)
     assert found.schema == pa.schema([*ENTRY, *known])
     assert sorted((row["target"], row["known_size"]) for row in found.to_pylist()) == [("a", None), ("b", None)]
+
+
+def test_batches_are_gathered() -> None:
+    def batch(*numbers: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(numbers, pa.int64())], ["n"])
+
+    found = gathered([batch(1), batch(), batch(2, 3), batch(4, 5, 6, 7), batch(8)], 3)
+    assert [one["n"].to_pylist() for one in found] == [[1, 2, 3], [4, 5, 6, 7], [8]]
+    assert list(gathered([batch()], 3)) == []
 
 
 def test_requests_are_summed_by_side_and_verb() -> None:

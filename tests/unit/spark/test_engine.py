@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import MagicMock, create_autospec, patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from lakemirror.errors import SourceVanishedError, TransientError
+from lakemirror.replicate.plan import ENTRY
 from lakemirror.spark import engine as engines
 from lakemirror.spark.engine import SparkEngine
 from lakemirror.storage.port import ThrottledError
@@ -68,16 +71,60 @@ def test_tasks_get_rows_of_about_the_same_weight(column: str) -> None:
     assert all(len(task) > 1 for task in tasks)
 
 
+def files(*names: str, size: int = 1) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"target": name, "size": size, "kind": "data"} for name in names], ENTRY)
+
+
+def bundled(batches: list[pa.RecordBatch], parts: int, *, is_new: bool) -> list[pa.RecordBatch]:
+    """What tasks hand to Spark when the stage gives these batches."""
+    return list(engines._Bundled(lambda _: iter(batches), parts, is_new=is_new)(iter(())))
+
+
+def packed(bundles: list[pa.RecordBatch]) -> list[list[dict[str, Any]]]:
+    """Part by part as Spark groups them; an error that comes back is raised."""
+    rows = pa.Table.from_batches(bundles)
+    answers = []
+    for part in sorted(set(rows["part"].to_pylist())):
+        group = rows.filter(pc.equal(rows["part"], part))
+        (answer,) = engines._packing(
+            lambda batches: [pa.Table.from_batches(batches).combine_chunks().to_batches()[0]], ENTRY
+        )(group).to_pylist()
+        if answer["error"] is not None:
+            raise engines._revive(answer["error"])
+        answers.append(engines._from_bytes(answer["payload"]).to_pylist())
+    return answers
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_new_entries_meet_what_is_known_of_them_whatever_the_number_of_parts(parts: int) -> None:
+    """A target that several manifests name comes once; what is known and no longer wanted does not come."""
+    names = [f"file:///mirror/{number}" for number in range(40)]
+    new = [files(*names[:30], size=3), files(*names[20:40], size=3)]
+    old = [files(*names[:10], size=4), files(names[5], "file:///mirror/gone", size=4)]
+    bundles = bundled(new, parts, is_new=True) + bundled(old, parts, is_new=False)
+    answers = packed(bundles)
+    assert len(answers) == parts
+    found = [(row["target"], row["size"], row["known_size"]) for rows in answers for row in rows]
+    assert sorted(found) == sorted((name, 3, 4 if name in names[:10] else None) for name in names)
+
+
+def test_few_bundles_of_many_entries() -> None:
+    """Entries come in small batches; what Spark moves is few rows, however many manifests there were."""
+    batches = [files(*(f"{number}/{at}" for at in range(10))) for number in range(1000)]
+    assert len(bundled(batches, 4, is_new=True)) <= 4 * (10_000 // (4 * engines._BUNDLE_ROWS) + 1)
+
+
 def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:
     """Entries that were lost with their executor are read again while they are packed; the source may be gone."""
-    packed = []
-    stage = engines._WithoutErrors(lambda batches: (packed.append(batch) or batch for batch in batches))
-    told = engines._describe(SourceVanishedError("read manifest", "s3://b/m", "the manifest is gone", "run again"))
-    good = pa.RecordBatch.from_pylist([{"target": "a", "kind": "data"}])
-    bad = pa.RecordBatch.from_pylist([{"target": "b", "kind": "data"}, {"target": told, "kind": "!error"}])
+
+    def vanishes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield files("a")
+        raise SourceVanishedError("read manifest", "s3://b/m", "the manifest is gone", "run again")
+
+    bundles = list(engines._Bundled(vanishes, 1, is_new=True)(iter(())))
+    assert [row["error"] is None for batch in bundles for row in batch.to_pylist()][-1] is False
     with pytest.raises(SourceVanishedError, match="the manifest is gone"):
-        list(stage(iter([good, bad])))
-    assert packed == [good]
+        packed(bundles)
 
 
 @pytest.mark.parametrize("is_first", [True, False])

@@ -15,7 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Test files in processes side by side, because many tests wait more than they compute, those of real servers above all.
-# What is named with T= runs in one. The simulation has two processes of its own.
+# What is named with T= runs in one. The simulation has two processes of its own. All others are one run, in which quick
+# ones fill the time that the last slow ones leave, and servers start once.
 PROCESSES ?= 2
 SLOW_PROCESSES ?= $(if $(filter 0 1,$(PROCESSES)),$(PROCESSES),3)
 side_by_side = $(if $(filter-out 0 1,$(1)),-n $(1) --dist loadfile --no-loadscope-reorder)
@@ -47,9 +48,8 @@ test: setup ## all tests, in two or three processes (PROCESSES=1: in one); one f
 ifdef T
 	@$(PYTEST) $(T)
 else
-	@$(PYTEST) $(SIDE_BY_SIDE) $(FAST_TESTS)
 	@$(PYTEST) $(SIMULATION)
-	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) $(SLOW_TESTS)
+	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) $(SLOW_TESTS) $(FAST_TESTS)
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM

@@ -54,8 +54,26 @@ class Places:
         self.source, self.mirror = Bucket(), Bucket(self.watch)
         self.watch.objects = world.objects = self.mirror.objects
         self.pointer: str | None = None
+        self._apps: dict[Actor, App] = {}
         self.database = Database(self._pointer_moved)
         self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown, swaps=swaps)
+
+    def close(self) -> None:
+        """At the end nothing is left that knows who knows it, so that all goes when nobody looks at it any more."""
+        del self.database, self.server
+        for actor in [*self._apps]:
+            self.shut(actor)
+
+    def open(self, actor: Actor, app: App) -> App:
+        """What its actor had before is over."""
+        self.shut(actor)
+        self._apps[actor] = app
+        return app
+
+    def shut(self, actor: Actor) -> None:
+        app = self._apps.pop(actor, None)
+        if app is not None:
+            app._opened = None
 
     def commit_at_source(self, place: int) -> None:
         state = self.story.states[place]
@@ -149,7 +167,7 @@ def app_of(
         actor.stages = Stages(memory, actor, places.request)
         actor.facts["ports"] = _ports_of(actor.stages)
     stages = actor.stages
-    app = App(config(fence, group), now=actor.now, timer=_no_time, owner=owner)
+    app = places.open(actor, App(config(fence, group), now=actor.now, timer=_no_time, owner=owner))
     app._ports.__dict__.update(
         actor.facts["ports"],
         mirror_catalog=rest_face(stages, places.world, app._swapping) if rest else SqlFace(stages.perform),

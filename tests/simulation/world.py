@@ -384,4 +384,7 @@ class World:
             actor.is_dead = True
             if actor.owns is not None and actor.owns:
                 actor.owns.throw(Killed)
-            actor.owns = None
+            actor.owns = actor.stages = None
+            actor.facts.clear()
+        self.actors.clear()  # they know the world: without them it goes when nobody looks at it any more
+        self.late.clear()

@@ -133,9 +133,13 @@ class _Run:
             after = self.node.then[key] = self._memory.grown()
         self.node = after
         is_well, found = answer
-        if not is_well:
+        if is_well:
+            return found
+        del answer
+        try:
             raise found.with_traceback(None)
-        return found
+        finally:
+            del found  # which knows this frame by now
 
 
 def _answered(make: Perform, request: Request) -> tuple[bool, Any]:

@@ -191,7 +191,13 @@ class Counted:
 
 
 def sum_requests(parts: Sequence[Mapping[str, Mapping[str, int]]]) -> Requests:
-    return {side: {verb: sum(part.get(side, {}).get(verb, 0) for part in parts) for verb in VERBS} for side in SIDES}
+    total = {side: dict.fromkeys(VERBS, 0) for side in SIDES}
+    for part in parts:
+        for side, counts in total.items():
+            made = part.get(side, {})
+            for verb in counts:
+                counts[verb] += made.get(verb, 0)
+    return total
 
 
 def requests_of(rows: pa.Table, column: str = "requests") -> Requests:

@@ -122,7 +122,8 @@ def beside_known(new: pa.Table, old: pa.Table) -> list[pa.RecordBatch]:
     """One row for each target of the new entries, beside what the old ones tell of it."""
     known = first_of_each(old).select(["target", "size", "lower", "upper"])
     known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
-    return _joined(first_of_each(new), known).to_batches()
+    found: list[pa.RecordBatch] = _joined(first_of_each(new), known).to_batches()
+    return found
 
 
 def _joined(wanted: pa.Table, known: pa.Table) -> pa.Table:

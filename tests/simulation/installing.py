@@ -128,6 +128,9 @@ def installed() -> Iterator[None]:
     def of_source(*arguments: Any) -> Hashable:
         return arguments[4:]
 
+    checksum = Marker.checksum
+    assert isinstance(checksum, property)
+    assert checksum.fget is not None
     copy = _remembered("copy", mirror.copy_objects, of_context)
     replaced: list[tuple[Any, str, Any]] = [
         (process, "name_of_this_process", lambda: getcurrent().actor.new_name()),
@@ -158,6 +161,7 @@ def installed() -> Iterator[None]:
         (avro, "_check_schema", _once(avro._check_schema, bytes)),
         (Change, "rows", _once(Change.rows, lambda change, *states: (id(change.manifests), states))),
         (metadata_json, "parse", _once(metadata_json.parse, lambda data, uri: (data, uri), _METADATA)),
+        (Marker, "checksum", property(_once(checksum.fget, lambda marker: marker))),
         (Marker, "from_bytes", staticmethod(_once(Marker.from_bytes, lambda data, uri: (data, uri)))),
         (mirror, "detect", _remembered("detect", mirror.detect, of_source)),
         (stages, "detect_again", _remembered("detect again", stages.detect_again, of_source)),

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from types import UnionType
 from typing import Any
 
@@ -107,7 +106,8 @@ class Marker:
 
     @property
     def checksum(self) -> str:
-        return _checksum(self)
+        canonical = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
     def to_bytes(self, *, created_at: datetime, producer: str, fence_token: int | None = None) -> bytes:
         document = {
@@ -174,13 +174,6 @@ class Marker:
             if isinstance(value, int) and not 0 <= value < 1 << 63:
                 raise ValueError(f"{name} is out of range")
         return cls(**fields), str(document["checksum"])
-
-
-@lru_cache(maxsize=64)
-def _checksum(marker: Marker) -> str:
-    """Remembered: of the few markers that a run looks at it is asked again and again."""
-    canonical = json.dumps(marker.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
 def named(demoted: Iterable[int]) -> tuple[int, ...]:

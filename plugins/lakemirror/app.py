@@ -341,9 +341,9 @@ class App:
 
     @property
     def _ports(self) -> Ports:
-        from lakemirror.usecases.ports import Ports, as_it_is, wire_as_it_is
-
         if self._opened is None:
+            from lakemirror.usecases.ports import Ports, as_it_is, wire_as_it_is
+
             self._opened = Ports(
                 self.config,
                 self._wrap_store or as_it_is,

@@ -28,17 +28,17 @@ from lakemirror.storage.port import (
 )
 from tests.simulation.world import START, Request
 
-_E_TAGS: dict[bytes, str] = {}
+
+@lru_cache(maxsize=1 << 14)
+def _blob(uri: str, data: bytes) -> Blob:
+    """Remembered, like what is written: in every schedule there are the same objects."""
+    e_tag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return Blob(ObjectInfo(uri, len(data), e_tag, START), data)
 
 
-def e_tag_of(data: bytes) -> str:
-    """Remembered: the same bytes are written in every schedule."""
-    found = _E_TAGS.get(data)
-    if found is None:
-        if len(_E_TAGS) > 1 << 16:
-            _E_TAGS.clear()
-        found = _E_TAGS[data] = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return found
+@lru_cache(maxsize=1 << 14)
+def _written(uri: str, data: bytes) -> Written:
+    return Written(uri, len(data), crc32c_of(data), _blob(uri, data).info.e_tag)
 
 
 class Watcher(Protocol):
@@ -55,31 +55,34 @@ class Bucket:
         self.watcher = watcher
 
     def get(self, uri: str, byte_range: tuple[int, int] | None, max_bytes: int) -> Blob:
-        info = self.head(uri)
-        start, length = check_range(uri, byte_range, info.size_bytes, max_bytes)
-        return Blob(info, self.objects[uri][start : start + length])
+        blob = self._find(uri)
+        start, length = check_range(uri, byte_range, blob.info.size_bytes, max_bytes)
+        return blob if byte_range is None else Blob(blob.info, blob.data[start : start + length])
 
     def put(self, uri: str, data: bytes, condition: Condition) -> Written:
         there = self.objects.get(uri)
         if isinstance(condition, Create) and there is not None:
             raise ConditionFailed("put", uri, "the object exists already", "read it, and decide")
-        if isinstance(condition, IfMatch) and (there is None or e_tag_of(there) != condition.e_tag):
+        if isinstance(condition, IfMatch) and (there is None or _blob(uri, there).info.e_tag != condition.e_tag):
             raise ConditionFailed("put", uri, "the object has changed", "read it again, and decide")
         if self.watcher is not None:
             self.watcher.before_put(uri, data)
         self.objects[uri] = data
         if self.watcher is not None:
             self.watcher.after_put(uri, data)
-        return Written(uri, len(data), crc32c_of(data), e_tag_of(data))
+        return _written(uri, data)
 
     def head(self, uri: str) -> ObjectInfo:
+        return self._find(uri).info
+
+    def _find(self, uri: str) -> Blob:
         data = self.objects.get(uri)
         if data is None:
             raise ObjectNotFound("get", uri, "there is no such object", "check it")
-        return ObjectInfo(uri, len(data), e_tag_of(data), START)
+        return _blob(uri, data)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        return [self.head(uri) for uri in sorted(uri for uri in self.objects if uri.startswith(prefix))]
+        return [self.head(uri) for uri in sorted([uri for uri in self.objects if uri.startswith(prefix)])]
 
     def delete(self, uris: Sequence[str]) -> None:
         for uri in uris:

@@ -14,22 +14,22 @@ class Choices:
     """`made` are the numbers that were chosen so far."""
 
     def __init__(self, seed: int | None = None, script: Sequence[int] = ()) -> None:
-        self._random = None if seed is None else Random(seed)
+        self._draw = None if seed is None else Random(seed).random
         self._script = script
         self.made: list[int] = []
 
     def of(self, options: int) -> int:
         """One of so many options, all equally likely."""
-        if self._random is not None:
-            chosen = int(self._random.random() * options)
+        if self._draw is not None:
+            chosen = int(self._draw() * options)
         else:
             chosen = min(self._next(), options - 1)
         self.made.append(chosen)
         return chosen
 
     def happens(self, probability: float) -> bool:
-        if self._random is not None:
-            chosen = int(self._random.random() < probability)
+        if self._draw is not None:
+            chosen = int(self._draw() < probability)
         else:
             chosen = min(self._next(), 1)
         self.made.append(chosen)

@@ -5,11 +5,12 @@ Glue, which is a catalog of pointers too, has no simulation of its own.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -35,32 +36,41 @@ class Rows:
         return self.rows
 
 
+@lru_cache(maxsize=1)
+def _opened(process: int) -> sqlite3.Connection:
+    """One for all schedules of a process, one after the other."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute(_TABLE)
+    return connection
+
+
 class Database:
-    """One table of pointers; `moved` is told of every new head, and of None when there is no more."""
+    """One table of pointers; `moved` is told of every new head, and of None when there is no more.
+
+    Only the newest one may be used: it has the table to itself.
+    """
 
     def __init__(self, moved: Callable[[str | None], None]) -> None:
         self._moved = moved
-
-    @cached_property
-    def _connection(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        connection.execute(_TABLE)
-        return connection
-
-    @property
-    def head(self) -> str | None:
-        found = self._connection.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
-        return None if found is None else str(found[0])
+        self.head: str | None = None
+        self._connection = _opened(os.getpid())
+        self._connection.execute("DELETE FROM iceberg_tables")
 
     def execute(self, statement: str, values: Mapping[str, str]) -> Rows:
-        before = self.head
         try:
             cursor = self._connection.execute(statement, values)
         except sqlite3.IntegrityError:
             return Rows(is_refused=True)
+        rows = Rows(tuple(cursor.fetchall()), cursor.rowcount)
+        if not statement.startswith("SELECT"):
+            self._look()
+        return rows
+
+    def _look(self) -> None:
+        found = self._connection.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
+        before, self.head = self.head, None if found is None else str(found[0])
         if self.head != before:
             self._moved(self.head)
-        return Rows(tuple(cursor.fetchall()), cursor.rowcount)
 
 
 class SqlFace(SqlCatalog):

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Hashable, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,9 @@ from tests.simulation.world import START, Actor, Request, World
 
 TABLE = TableRef.parse("shop.orders")
 LEASE_S, SKEW_S = 30, 3
+_NOTHING = Begun()
 _SWAP_LEASE = f"{ROOT}/_control/swap.json"
+_BUCKET_VERBS = frozenset(("get", "put", "head", "list", "delete"))
 KNOBS = {
     "max_concurrency": 1,
     "copy_attempts": 1,
@@ -52,8 +54,26 @@ class Places:
         self.source, self.mirror = Bucket(), Bucket(self.watch)
         self.watch.objects = world.objects = self.mirror.objects
         self.pointer: str | None = None
+        self._apps: dict[Actor, App] = {}
         self.database = Database(self._pointer_moved)
         self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown, swaps=swaps)
+
+    def close(self) -> None:
+        """At the end nothing is left that knows who knows it, so that all goes when nobody looks at it any more."""
+        del self.database, self.server
+        for actor in [*self._apps]:
+            self.shut(actor)
+
+    def open(self, actor: Actor, app: App) -> App:
+        """What its actor had before is over."""
+        self.shut(actor)
+        self._apps[actor] = app
+        return app
+
+    def shut(self, actor: Actor) -> None:
+        app = self._apps.pop(actor, None)
+        if app is not None:
+            app._opened = None
 
     def commit_at_source(self, place: int) -> None:
         state = self.story.states[place]
@@ -65,19 +85,19 @@ class Places:
     def request(self, request: Request) -> Any:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
-        begun = actor.facts.get("begun", Begun())
+        begun = actor.facts.get("begun", _NOTHING)
         return self.world.request(actor, request, lambda: self._effect(actor, request, begun))
 
     def _effect(self, actor: Actor, request: Request, begun: Begun) -> Any:
         """It may come late, when whoever asked for it is busy with something else, or dead."""
         verb = request[0]
         self.watch.acts(actor.name, begun)
-        if verb in ("get", "put", "head", "list", "delete"):
+        if verb in _BUCKET_VERBS:
             bucket = self.mirror if request[2] == "mirror" else self.source
-            if verb in ("put", "delete") and bucket is self.source:
-                self.world.violate(f"7: {actor.name} wrote {request[1]} at the source")
             if verb == "get":
                 return bucket.get(request[1], request[3], request[4])
+            if verb in ("put", "delete") and bucket is self.source:
+                self.world.violate(f"7: {actor.name} wrote {request[1]} at the source")
             if verb == "put":
                 return bucket.put(request[1], request[3], request[4])
             if verb == "delete":
@@ -143,29 +163,45 @@ def app_of(
     actor: Actor, places: Places, memory: Memory, *, fence: bool, rest: bool, owner: str, group: str | None = None
 ) -> App:
     """The application as a new process would have it; `owner` is the run that it belongs to."""
-    stages = actor.stages = Stages(memory, actor, places.request)
-    app = App(config(fence, group), now=actor.now, timer=lambda: 0.0, owner=owner)
-    faces = {side: Face(side, stages.perform) for side in ("source", "mirror")}
-
-    def retried(face: Face) -> RetryingStore:
-        def sleep(seconds: float) -> None:
-            return stages.perform(("sleep", seconds))
-
-        return RetryingStore(face, attempts=2, sleep=sleep, random=lambda: 1.0)
-
-    def wire(face: Face) -> LocalWire:
-        return LocalWire(face, MemoryShelf(MemoryBuckets()), in_threads=False)
-
+    if actor.stages is None:
+        actor.stages = Stages(memory, actor, places.request)
+        actor.facts["ports"] = _ports_of(actor.stages)
+    stages = actor.stages
+    app = places.open(actor, App(config(fence, group), now=actor.now, timer=_no_time, owner=owner))
     app._ports.__dict__.update(
-        source_catalog=SourceFace(stages),
+        actor.facts["ports"],
         mirror_catalog=rest_face(stages, places.world, app._swapping) if rest else SqlFace(stages.perform),
-        source_store=retried(faces["source"]),
-        mirror_store=retried(faces["mirror"]),
-        source_wire=lambda: wire(faces["source"]),
-        mirror_wire=lambda: wire(faces["mirror"]),
-        is_one_store=False,
     )
     return app
+
+
+def _ports_of(stages: Stages) -> dict[str, Any]:
+    """What knows nothing of earlier requests: the same for all processes that an actor is, one after the other."""
+    source, mirror = (Face(side, stages.perform) for side in ("source", "mirror"))
+
+    def sleep(seconds: float) -> None:
+        stages.perform(("sleep", seconds))
+
+    return {
+        "source_catalog": SourceFace(stages),
+        "source_store": RetryingStore(source, attempts=2, sleep=sleep, random=_longest),
+        "mirror_store": RetryingStore(mirror, attempts=2, sleep=sleep, random=_longest),
+        "source_wire": partial(_wire, source),
+        "mirror_wire": partial(_wire, mirror),
+        "is_one_store": False,
+    }
+
+
+def _wire(face: Face) -> LocalWire:
+    return LocalWire(face, MemoryShelf(MemoryBuckets()), in_threads=False)
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+def _longest() -> float:
+    return 1.0
 
 
 def key_of(request: Request, answer: Any) -> Hashable:

@@ -11,6 +11,7 @@ deterministic), and goes on for real.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -91,7 +92,7 @@ class Stages:
             is_well, found = node.end
             if is_well:
                 return found  # type: ignore[no-any-return]
-            raise found.with_traceback(None)
+            raise copy(found)
         return self._for_real(root, answers, work)
 
     def _for_real(self, root: Node, answers: list[tuple[bool, Any]], work: Callable[[], T]) -> T:
@@ -100,7 +101,7 @@ class Stages:
         try:
             found = work()
         except LakemirrorError as err:
-            run.node.end = False, err
+            run.node.end = False, copy(err)  # what was raised holds on to all that was at work
             raise
         else:
             run.node.end = True, found
@@ -132,13 +133,17 @@ class _Run:
             after = self.node.then[key] = self._memory.grown()
         self.node = after
         is_well, found = answer
-        if not is_well:
+        if is_well:
+            return found
+        del answer
+        try:
             raise found.with_traceback(None)
-        return found
+        finally:
+            del found  # which knows this frame by now
 
 
 def _answered(make: Perform, request: Request) -> tuple[bool, Any]:
     try:
         return True, make(request)
     except LakemirrorError as err:
-        return False, err
+        return False, err.with_traceback(None)  # which holds on to whoever asked

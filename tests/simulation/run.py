@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing.pool import Pool
 from typing import TypeVar
 
 from tests.simulation import variants
@@ -122,10 +124,14 @@ class Processes:
     """Work for one variant; each remembers what it has seen, so they are worth keeping."""
 
     def __init__(self, count: int, variant: str = "") -> None:
+        _acquaint()
         with ready(variant):  # a variant that cannot be made is told here; a pool would start processes without end
             pass
-        context = multiprocessing.get_context("fork")
-        self._pool = context.Pool(count, _start, (variant,))
+        self._count, self._variant = count, variant
+        self._pool = self._started()
+
+    def _started(self) -> Pool:
+        return multiprocessing.get_context("fork").Pool(self._count, _start, (self._variant,))
 
     def __enter__(self) -> Processes:
         return self
@@ -141,12 +147,22 @@ class Processes:
         for outcome in self._pool.imap_unordered(search, chunks(first, count, kind)):
             schedules, steps, faults = schedules + outcome.schedules, steps + outcome.steps, faults + outcome.faults
             findings += outcome.findings
-            if findings:
+            if findings:  # others would go on for long with what they were given
+                self._pool.terminate()
+                self._pool = self._started()
                 break
         return Outcome(schedules, steps, faults, findings)
 
     def map(self, work: Callable[[T], Found], items: Iterable[T]) -> list[Found]:
         return self._pool.map(work, items, chunksize=10)
+
+
+@cache
+def _acquaint() -> None:
+    """What is imported when it is needed, and the stories: once, for all processes that are started later."""
+    with ready():
+        for seed in range(8):
+            play(Choices(seed), KINDS[""](seed))
 
 
 def _start(variant: str) -> None:

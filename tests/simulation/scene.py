@@ -94,6 +94,7 @@ class Scene:
             self._add("last", self._finish)
             world.run(STEPS_AT_MOST)
         world.end()
+        self.places.close()
         self.is_whole = world.violation is None and bool(self.watch.shown)
         return world.violation
 

@@ -49,6 +49,7 @@ ABOUT: tuple[About, ...] = ("", "", "", "commits", "markers", "markers")  # as o
 SLEEPY = ("pause", "late", "crash late")
 SILENT = ("fail", "fail after", "late")
 WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
+_IS_DECIDED = True  # told to the hub by whoever has chosen who is next
 _SILENCE = "simulated: no answer"
 Request = tuple[Any, ...]  # verb, subject, …
 
@@ -86,7 +87,7 @@ def weather(choices: Choices, about: About | None = None) -> Weather:
     return Weather(switch, fault, write_fault, most, jump, ABOUT[choices.of(len(ABOUT))] if about is None else about)
 
 
-@dataclass
+@dataclass(eq=False)
 class Actor:
     """A process that is started again when it dies. `work` is what it does from start to end."""
 
@@ -150,8 +151,10 @@ class World:
         self.weather = weather(choices, about)
         self.hub = getcurrent()
         self.actors: list[Actor] = []
+        self.current: Actor | None = None  # whose turn it is
+        self.fault: str | None = None  # what its request meets
         self.time = 0.0
-        self.steps = 0
+        self.steps = self.last_step = 0
         self.faults = 0
         self.is_calm = False
         self.is_one_machine = choices.of(2) == 1
@@ -165,24 +168,33 @@ class World:
     # ------------------------------------------------------------------------------------------------ for the actors
 
     def request(self, actor: Actor, request: Request, effect: Callable[[], Any]) -> Any:
-        """Everything that an actor asks for comes through here."""
+        """Everything that an actor asks for comes through here. Whose turn is next is decided at once, in its place."""
         if actor.is_dead or self.violation is not None:
             raise Killed
+        actor.pending = request
+        if request[0] == "sleep":
+            actor.wakes_at = self.time + request[1]
+        turn = self._turn()
+        if turn is not actor:
+            self._wait(turn)
+        if actor.is_dead:
+            raise Killed
+        return self._answer(actor, request, effect, self.fault)
+
+    def _wait(self, turn: Actor | None) -> None:
+        """Until it is the turn of whoever is here now; the hub begins lives, and ends the run."""
         loop = asyncio.events._get_running_loop()
         if loop is not None:  # another actor's loop must neither meet this one nor close its generators
             asyncio.events._set_running_loop(None)
             hooks = sys.get_asyncgen_hooks()
             sys.set_asyncgen_hooks(None, None)
-        actor.pending = request
-        if request[0] == "sleep":
-            actor.wakes_at = self.time + request[1]
-        fault = self.hub.switch()
+        if turn is None or turn.owns is None:
+            self.hub.switch(_IS_DECIDED)
+        else:
+            turn.owns.switch()
         if loop is not None:
             asyncio.events._set_running_loop(loop)
             sys.set_asyncgen_hooks(*hooks)
-        if actor.is_dead:
-            raise Killed
-        return self._answer(actor, request, effect, fault)
 
     def _answer(self, actor: Actor, request: Request, effect: Callable[[], Any], fault: str | None) -> Any:
         if fault in ("late", "crash late"):
@@ -252,17 +264,40 @@ class World:
 
     def run(self, steps_at_most: int) -> None:
         """Until all actors are done, or have died for good."""
-        current: Actor | None = None
-        limit = self.steps + steps_at_most
-        while self.violation is None and self.steps < limit:
+        self.current = None
+        self.last_step = self.steps + steps_at_most
+        turn = self._turn()
+        while turn is not None:
+            if turn.owns is None:
+                turn.start()
+            assert turn.owns is not None
+            if turn.owns.switch() is _IS_DECIDED:
+                turn = self.current
+            else:  # the life of whoever had the last turn is over
+                self._bury()
+                turn = self._turn()
+
+    def _turn(self) -> Actor | None:
+        """Decides who goes on, and what goes wrong with what it asked for; None: nobody does."""
+        while self.violation is None and self.steps < self.last_step:
             if self.late:
                 self._arrive(self.steps)
-            current = self._next(current)
+            current = self.current = self._next(self.current)
             if current is None:
-                return
-            self._step(current)
+                return None
+            self.steps += 1
+            self.time += STEP_S
+            self.fault = None
+            if self.is_calm or current.owns is None:
+                return current
+            self.fault = self._fault(current)
+            if self.fault != "pause":
+                return current
+            self._pause(current)
         if self.violation is None:
             self.violate(f"not done after {self.steps} steps")
+        self.current = None
+        return None
 
     def _arrive(self, step: int) -> None:
         """What is due by this step takes effect. Nobody hears what came of it."""
@@ -290,28 +325,18 @@ class World:
                 return None
             self.time = min(one.wakes_at for one in waiting)
             ready = [one for one in waiting if one.wakes_at <= self.time]
-        if current in ready and (len(ready) == 1 or not choices.happens(self.weather.switch)):
+        if len(ready) == 1:
+            return ready[0]
+        if current in ready and not choices.happens(self.weather.switch):
             return current
-        return ready[choices.of(len(ready)) if len(ready) > 1 else 0]
+        return ready[choices.of(len(ready))]
 
-    def _step(self, actor: Actor) -> None:
-        self.steps += 1
-        self.time += STEP_S
-        fault = None
-        if actor.owns is None:
-            actor.start()
-        elif not self.is_calm:
-            fault = self._fault(actor)
-            if fault == "pause":
-                self._pause(actor)
-                return
-        owns = actor.owns
-        assert owns is not None
-        owns.switch(fault) if owns else owns.switch()
-        if actor.owns is None and not actor.is_done:
+    def _bury(self) -> None:
+        """It starts again in a second, if it may."""
+        actor = self.current
+        if actor is not None and actor.owns is None and not actor.is_done:
             actor.wakes_at = self.time + 1.0
-            if actor.starts_left <= 0 or actor.process is not None:
-                actor.is_done = True
+            actor.is_done = actor.starts_left <= 0 or actor.process is not None
 
     def _pause(self, actor: Actor) -> None:
         """All of its process stands still, beyond any lease."""
@@ -359,4 +384,7 @@ class World:
             actor.is_dead = True
             if actor.owns is not None and actor.owns:
                 actor.owns.throw(Killed)
-            actor.owns = None
+            actor.owns = actor.stages = None
+            actor.facts.clear()
+        self.actors.clear()  # they know the world: without them it goes when nobody looks at it any more
+        self.late.clear()

@@ -26,15 +26,17 @@ def loads(data: bytes, *, max_values: int = MAX_VALUES, pairs: PairsHook | None 
         raise ValueError(f"more than {max_values} values")
     try:
         # decoded here, because the reader would take half surrogate pairs, and other encodings
-        document = json.loads(
-            data.decode("utf-8-sig"), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=pairs
-        )
+        document = (_READER if pairs is None else _reader(pairs)).decode(data.decode("utf-8-sig"))
     except RecursionError as err:
         raise ValueError(f"nested deeper than {MAX_DEPTH}") from err
     _check_depth(document)
     if _SURROGATE.search(data):
         _check_text(document)
     return document
+
+
+def _reader(pairs: PairsHook | None = None) -> json.JSONDecoder:
+    return json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, object_pairs_hook=pairs)
 
 
 def object_of(data: bytes, *, max_values: int = MAX_VALUES) -> dict[str, Any]:
@@ -54,6 +56,9 @@ def _finite(text: str) -> float:
     if number in (float("inf"), float("-inf")):
         raise ValueError("a number is too large")
     return number
+
+
+_READER = _reader()
 
 
 def _check_depth(document: Any) -> None:

@@ -41,8 +41,13 @@ def is_relative(uri: str) -> bool:
 
 def is_below(uri: str, root: str) -> bool:
     """True if `uri` lies inside `root`, by whole path segments and without climbing out of it."""
-    inside, outside = canonical(uri), canonical(root).rstrip("/") + "/"
+    inside, outside = canonical(uri), _folder(root)
     return inside.startswith(outside) and ".." not in inside[len(outside) :].split("/")
+
+
+@lru_cache(maxsize=64)
+def _folder(root: str) -> str:
+    return canonical(root).rstrip("/") + "/"
 
 
 @dataclass(frozen=True, slots=True)

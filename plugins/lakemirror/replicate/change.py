@@ -105,12 +105,20 @@ class Change:
     def save(self, store: ObjectStore, layout: TableLayout) -> str:
         """Write the change below its plan folder, whose URI is given back."""
         plan_uri = layout.plan(self.plan_id)
+        store.put(f"{plan_uri}/change.parquet", self.to_bytes(), Overwrite())
+        return plan_uri
+
+    def to_bytes(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("manifests", "table")}
         fields["known_statistics"] = sorted(self.known_statistics)
         document = json.dumps({**fields, "table": str(self.table)})
-        table = self.manifests.replace_schema_metadata({_DOCUMENT: document.encode()})
-        store.put(f"{plan_uri}/change.parquet", segments.encode(table), Overwrite())
-        return plan_uri
+        return segments.encode(self.manifests.replace_schema_metadata({_DOCUMENT: document.encode()}))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, uri: str) -> Change:
+        table = segments.decode(data, uri, MANIFESTS)
+        document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, _FIELDS)
+        return _of(document, table.replace_schema_metadata(None))
 
 
 def load(store: ObjectStore, plan_uri: str) -> Change | None:
@@ -121,11 +129,9 @@ def load(store: ObjectStore, plan_uri: str) -> Change | None:
     """
     uri = f"{plan_uri}/change.parquet"
     try:
-        table = segments.read(store, uri, MANIFESTS)
+        found = Change.from_bytes(store.get(uri, max_bytes=segments.MAX_BYTES).data, uri)
     except ObjectNotFound:
         return None
-    document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, _FIELDS)
-    found = _of(document, table.replace_schema_metadata(None))
     if not plan_uri.rpartition("/")[2] == found.plan_id == found.expected_plan_id:
         raise control.altered(uri, f"it is of plan {found.expected_plan_id}")
     return found

@@ -122,7 +122,8 @@ def beside_known(new: pa.Table, old: pa.Table) -> list[pa.RecordBatch]:
     """One row for each target of the new entries, beside what the old ones tell of it."""
     known = first_of_each(old).select(["target", "size", "lower", "upper"])
     known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
-    return _joined(first_of_each(new), known).to_batches()
+    found: list[pa.RecordBatch] = _joined(first_of_each(new), known).to_batches()
+    return found
 
 
 def _joined(wanted: pa.Table, known: pa.Table) -> pa.Table:
@@ -191,7 +192,13 @@ class Counted:
 
 
 def sum_requests(parts: Sequence[Mapping[str, Mapping[str, int]]]) -> Requests:
-    return {side: {verb: sum(part.get(side, {}).get(verb, 0) for part in parts) for verb in VERBS} for side in SIDES}
+    total = {side: dict.fromkeys(VERBS, 0) for side in SIDES}
+    for part in parts:
+        for side, counts in total.items():
+            made = part.get(side, {})
+            for verb in counts:
+                counts[verb] += made.get(verb, 0)
+    return total
 
 
 def requests_of(rows: pa.Table, column: str = "requests") -> Requests:

@@ -108,7 +108,7 @@ class Copier:
         read = await self.source.whole(item, patience, leaves_md5=leaves_md5)
         crc32c = crc32c_of(read.data)
         try:
-            stored = await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
+            stored = await self._sent(item, read, crc32c, patience)
             if read.left is not None:
                 read.matched()
             return crc32c, stored
@@ -121,9 +121,13 @@ class Copier:
         read = await self.source.whole(item, patience)
         crc32c = crc32c_of(read.data)
         try:
-            return crc32c, await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
+            return crc32c, await self._sent(item, read, crc32c, patience)
         except ConditionFailed:
             return crc32c, None
+
+    async def _sent(self, item: CopyItem, read: WholeRead, crc32c: int, patience: Patience) -> Stored:
+        create = partial(self._create, item, read, crc32c)
+        return await self.mirror.retrying(create, patience, again_bytes=item.size_bytes)
 
     async def _create(self, item: CopyItem, read: WholeRead, crc32c: int) -> Stored:
         md5 = None if read.left is None else read.left.md5
@@ -191,9 +195,8 @@ class Copier:
         patience = self.patience(item)
         data = await self.source.part(item, plan.start, plan.length, seen.e_tag, patience)
         crc32c = crc32c_of(data)
-        part = await self.mirror.retrying(
-            lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
-        )
+        put = partial(self.mirror.wire.put_part, item.target, upload, plan.number, data, crc32c)
+        part = await self.mirror.retrying(put, patience, again_bytes=plan.length)
         return await summed(part, data, seen, in_order)
 
     async def finish(

@@ -448,6 +448,39 @@ def test_the_rate_holds_also_for_what_is_read_twice(buckets: Buckets) -> None:
     assert buckets.time.now >= (95 + 3 * 10) / 10
 
 
+@pytest.mark.parametrize("act", [Act.FAIL, Act.THROTTLE, Act.FLIP])
+@pytest.mark.parametrize(("verb", "body"), [("create", SMALL), ("put_part", LARGE)])
+def test_the_rate_holds_on_the_line_to_a_mirror_that_fails_half_of_what_it_is_sent(
+    buckets: Buckets, verb: str, body: bytes, act: Act
+) -> None:
+    """By every second request; only those that carry bytes count."""
+    items = [buckets.put(f"f{number}", body) for number in range(10)]
+    pace = OwnPace(Rates(bytes_per_s=1.0), buckets.time.clock, buckets.time.sleep)
+    faults = [WireFault(verb, act, nth, nth) for nth in range(1, 1000, 2)]
+    copier, _, mirror = buckets.copier(mirror=faults, pace=pace, memory_bytes=20)  # one at a time: the clock is of one
+
+    async def work() -> None:
+        for item in items:
+            await copier.copy(item)
+
+    run(work())
+    sent_bytes = 2 * len(items) * len(body)
+    assert mirror.count(verb) == 2 * len(items) * -(-len(body) // 10)
+    assert sent_bytes <= 1.1 * buckets.time.now
+    assert buckets.time.now <= 1.1 * sent_bytes
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_the_rate_holds_for_what_is_read_back_from_the_mirror(buckets: Buckets, looks_first: bool) -> None:
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    pace = OwnPace(Rates(bytes_per_s=1.0), buckets.time.clock, buckets.time.sleep)
+    copier, _, mirror = buckets.copier(pace=pace, memory_bytes=20)
+    assert run(copier.copy(item, looks_first=looks_first)).adopted
+    assert mirror.count("read") == 10
+    assert buckets.time.now >= 2 * len(LARGE)
+
+
 def test_requests_keep_their_rate_too(buckets: Buckets) -> None:
     items = [buckets.put(f"f{number}", SMALL) for number in range(10)]
     pace = OwnPace(Rates(requests_per_s=2.0), buckets.time.clock, buckets.time.sleep)

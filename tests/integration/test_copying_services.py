@@ -92,7 +92,7 @@ class Pair:
         self.source_store.delete([uri])
 
         async def send() -> None:
-            wire = open_wire(self.source.properties, abilities=replace(AMAZON, checks_crc32c=False))
+            wire = open_wire(self.source.properties, abilities=replace(AMAZON, checks_part_crc32c=False))
             try:
                 upload = await wire.begin(uri)
                 parts = []

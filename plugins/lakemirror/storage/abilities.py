@@ -27,7 +27,9 @@ class Abilities:
     atomic_finish: bool
     """And of many such uploads that finish at once, one wins."""
     checks_crc32c: bool
-    """Bytes that do not have the CRC32C sent with them are refused."""
+    """Bytes that do not have the CRC32C sent with them are refused, if they are a whole object."""
+    checks_part_crc32c: bool
+    """And if they are a part of one: a server may check the one and not the other."""
     checks_md5: bool
     """Bytes that do not have the MD5 sent with them are refused, also where a CRC32C goes along."""
     keeps_crc32c: bool
@@ -51,11 +53,11 @@ class Abilities:
                 raise PermanentError(op, address.uri, why, "rename the object, or move the table to another store")
 
 
-LOCAL: Final = Abilities(True, True, True, True, True, True, True, False, False, False, True, "")
+LOCAL: Final = Abilities(True, True, True, True, True, True, True, True, False, False, False, True, "")
 """Of files and memory, as the adapters here have them."""
-AMAZON: Final = Abilities(True, True, True, True, True, True, True, False, True, True, True, "")
+AMAZON: Final = Abilities(True, True, True, True, True, True, True, True, False, True, True, True, "")
 """Without what was never tried there."""
-GOOGLE: Final = Abilities(True, True, True, True, True, True, True, False, True, False, True, "")
+GOOGLE: Final = Abilities(True, True, True, True, True, True, True, True, False, True, False, True, "")
 
 
 def abilities_from(document: Mapping[str, Any]) -> Abilities | None:

@@ -65,6 +65,7 @@ class Probe:
             "conditional_finish": conditional_finish,
             "atomic_finish": self._atomic_finish(conditional_finish),
             "checks_crc32c": self._checks_crc32c(),
+            "checks_part_crc32c": self._checks_part_crc32c(),
             "checks_md5": self._checks_md5(),
             "keeps_crc32c": self._keeps_crc32c(),
             "tags": self._keeps_tags(),
@@ -188,11 +189,23 @@ class Probe:
 
     async def _checks_crc32c(self) -> bool:
         uri = self._uri("damaged")
+        if not await self._refuses(self._wire.create(uri, _NEW, crc32c_of(_NEW) ^ 1)):
+            return False
+        return not await self._works(self._wire.head(uri))  # in whatever words; what counts is that nothing is there
+
+    async def _checks_part_crc32c(self) -> bool:
+        """A part with its own CRC32C is taken, and with another one refused, in whatever words."""
+        uri = self._uri("damaged part")
+        upload = await self._wire.begin(uri)
         try:
-            await self._wire.create(uri, _NEW, crc32c_of(_NEW) ^ 1)
-        except (DamagedError, PermanentError):  # refused, in whatever words; what counts is that nothing is there
-            return not await self._works(self._wire.head(uri))
-        return False
+            return await self._works(self._put_part(uri, upload, 0)) and await self._refuses(
+                self._put_part(uri, upload, 1)
+            )
+        finally:
+            await self._wire.abort(uri, upload)
+
+    def _put_part(self, uri: str, upload: str, turned: int) -> Awaitable[Part]:
+        return self._wire.put_part(uri, upload, 1, _NEW, crc32c_of(_NEW) ^ turned)
 
     async def _checks_md5(self) -> bool:
         """The right one is taken together with a CRC32C, and another one is refused."""
@@ -249,6 +262,13 @@ class Probe:
             return True
         except PermanentError:
             return False
+        return False
+
+    async def _refuses(self, attempt: Awaitable[object]) -> bool:
+        try:
+            await attempt
+        except (DamagedError, PermanentError):
+            return True
         return False
 
     async def _works(self, attempt: Awaitable[object]) -> bool:

@@ -12,6 +12,7 @@ from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.abilities import AMAZON, GOOGLE, Abilities
 from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.keys import check_key, check_prefix
+from lakemirror.storage.md5_tags import Md5Tag, fits
 from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.gcs import GcsWire
@@ -67,6 +68,7 @@ class Probe:
             "checks_crc32c": self._checks_crc32c(),
             "checks_part_crc32c": self._checks_part_crc32c(),
             "checks_md5": self._checks_md5(),
+            "tags_parts_md5": self._tags_parts_md5(),
             "keeps_crc32c": self._keeps_crc32c(),
             "tags": self._keeps_tags(),
             "copies_across_buckets": self._copies_across_buckets(),
@@ -222,6 +224,19 @@ class Probe:
         except PermanentError:
             return False  # refused in other words: nobody could tell why
         return False
+
+    async def _tags_parts_md5(self) -> bool:
+        if not self._dialect.has_md5:
+            return False
+        uri = self._uri("tagged part")
+        upload = await self._wire.begin(uri)
+        try:
+            tag = Md5Tag.of((await self._put_part(uri, upload, 0)).tag)
+        except PermanentError:
+            return False
+        finally:
+            await self._wire.abort(uri, upload)
+        return tag is not None and tag.parts == 0 and fits(tag, _NEW)
 
     async def _keeps_crc32c(self) -> bool:
         uri = self._uri("summed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,6 +15,7 @@ from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError
 from lakemirror.storage.probing import Probe
 from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.local import LocalWire, memory_wire
+from tests.wires import md5_tag
 
 FOLDER = "memory://bucket/_probe"
 RESET = TransientError("create", "x", "connection reset by peer", "run again")
@@ -176,6 +177,25 @@ def test_a_reset_is_no_refusal_of_a_damaged_part() -> None:
     with pytest.raises(TransientError, match="reset"):
         asked(checks_parts, dialect)
     assert dialect.uploads == 0
+
+
+def tags_parts(probe: Probe) -> Awaitable[bool]:
+    return probe._tags_parts_md5()
+
+
+@pytest.mark.parametrize(
+    ("tag", "want"),
+    [(md5_tag(b"new"), True), (md5_tag(b"old"), False), (f'{md5_tag(b"new")[:-1]}-1"', False), ("", False)],
+)
+def test_parts_whose_tag_is_their_md5_are_found(tag: str, want: bool) -> None:
+    class Tagging(TrickyWire):
+        async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
+            return replace(await super().put_part(uri, upload, number, data, crc32c), tag=tag)
+
+    dialect = MemoryDialect(Tagging())
+    assert (asked(tags_parts, dialect), dialect.uploads) == (want, 0)
+    dialect.has_md5 = False
+    assert not asked(tags_parts, dialect)
 
 
 def test_one_winner_of_many_is_found() -> None:

@@ -80,6 +80,7 @@ class S3Wire:
             max_create_bytes=_MAX_PUT_BYTES,
             copies_within=self._can_copy and self._can.copies_across_buckets,
             checks_md5=self._can.checks_md5,
+            tags_parts_md5=self._can.tags_parts_md5,
             aborts_safely=self._places.is_amazon,
             spoiled=self._can.spoiled,
         )

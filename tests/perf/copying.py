@@ -209,11 +209,9 @@ class Bench:
             async def one(number: int) -> None:
                 async with room:
                     data = memoryview(body)[: load.size_bytes]
-                    if load.part_bytes is None:
-                        await obstore.put_async(client, load.key(number), data, use_multipart=False)
-                    else:
-                        parts = {"use_multipart": True, "chunk_size": load.part_bytes}
-                        await obstore.put_async(client, load.key(number), data, **parts)
+                    key, chunk = load.key(number), load.part_bytes or load.size_bytes
+                    in_parts = load.part_bytes is not None
+                    await obstore.put_async(client, key, data, use_multipart=in_parts, chunk_size=chunk)
 
             await asyncio.gather(*(one(number) for number in range(load.files)))
 

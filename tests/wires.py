@@ -7,6 +7,7 @@ counts or breaks there is all that is asked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,12 +72,22 @@ class WireFault:
     retry_after_s: float | None = None
 
 
+def shelf_tag(part: Part) -> str:
+    """As files and memory tag it."""
+    return f"{part.size_bytes}-{part.crc32c:08x}"
+
+
+def md5_tag(data: bytes) -> str:
+    """As S3 tags a part."""
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
 class FaultyWire:
     """A wire that breaks as told; `calls` has every request as (verb, uri), `most_at_once` how many were under way.
 
     With `crc32cs` and `sums` it tells the sums of these objects, as stores do that keep them; with `tags` it leaves
     those to whoever reads an object whole, and `matched` says which were found to be right. `checks_md5` and
-    `aborts_safely` are said of it.
+    `aborts_safely` are said of it. With `part_tag` it tags parts by what this makes of the bytes that came.
     """
 
     def __init__(self, inner: Wire, faults: Iterable[WireFault] = ()) -> None:
@@ -87,6 +98,7 @@ class FaultyWire:
         self.matched: list[str] = []
         self.checks_md5 = False
         self.aborts_safely = True
+        self.part_tag: Callable[[bytes], str] | None = None
         self._faults = tuple(faults)
         self._seen: Counter[str] = Counter()
         self.calls: list[tuple[str, str]] = []
@@ -97,6 +109,7 @@ class FaultyWire:
         return replace(
             powers,
             checks_md5=self.checks_md5 or powers.checks_md5,
+            tags_parts_md5=self.part_tag is not None or powers.tags_parts_md5,
             aborts_safely=self.aborts_safely and powers.aborts_safely,
         )
 
@@ -131,10 +144,14 @@ class FaultyWire:
 
     async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
         sent = self._sent("put_part", data)
-        return await self._met("put_part", uri, lambda: self._inner.put_part(uri, upload, number, sent, crc32c))
+        part = await self._met("put_part", uri, lambda: self._inner.put_part(uri, upload, number, sent, crc32c))
+        if self.part_tag is None:
+            return part
+        return replace(part, tag=self.part_tag(sent))
 
     async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
-        return await self._met("finish", uri, lambda: self._inner.finish(uri, upload, parts, crc32c))
+        known = parts if self.part_tag is None else [replace(one, tag=shelf_tag(one)) for one in parts]
+        return await self._met("finish", uri, lambda: self._inner.finish(uri, upload, known, crc32c))
 
     async def abort(self, uri: str, upload: str) -> None:
         await self._met("abort", uri, lambda: self._inner.abort(uri, upload))

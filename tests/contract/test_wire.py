@@ -249,7 +249,7 @@ class TestParts:
         uri = wire_home.uri("large")
 
         async def work(wire: Wire) -> None:
-            if not wire_home.abilities.checks_crc32c:
+            if not wire_home.abilities.checks_part_crc32c:
                 return
             upload = await wire.begin(uri)
             with pytest.raises(TransientError):

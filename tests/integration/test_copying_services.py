@@ -92,7 +92,7 @@ class Pair:
         self.source_store.delete([uri])
 
         async def send() -> None:
-            wire = open_wire(self.source.properties, abilities=replace(AMAZON, checks_crc32c=False))
+            wire = open_wire(self.source.properties, abilities=replace(AMAZON, checks_part_crc32c=False))
             try:
                 upload = await wire.begin(uri)
                 parts = []
@@ -189,8 +189,9 @@ def test_lost_answers_and_turned_bits_are_passed(pair: Pair) -> None:
     ids=["as ours", "ours are as its", "ours would be too large", "too large"],
 )
 @pytest.mark.parametrize("flipped", [0, 2])
+@pytest.mark.parametrize("by_mirror", [False, True], ids=["hashed here", "hashed by the mirror if it can be"])
 def test_a_bit_that_turns_in_a_large_file_is_found_by_its_etag(
-    pair: Pair, part_bytes: int, md5s: list[int], memory_bytes: int, flipped: int
+    pair: Pair, part_bytes: int, md5s: list[int], memory_bytes: int, flipped: int, by_mirror: bool
 ) -> None:
     """Nothing but TCP guards plain HTTP. Where our parts cannot be made of the source's, one task reads the file."""
     pair.sent_in_parts("ranges", part_bytes)
@@ -203,7 +204,12 @@ def test_a_bit_that_turns_in_a_large_file_is_found_by_its_etag(
             return bytes([data[0] ^ 1]) + data[1:] if uri.endswith("/ranges") and nth["flipped"] == 0 else data
 
     settings = replace(pair.context().copying.settings, memory_bytes=memory_bytes)
-    made = pair.copied(source=lambda: Turning(open_wire(pair.source.properties)), settings=settings)
+    can = replace(AMAZON, tags_parts_md5=by_mirror)
+    wires = {
+        "source": lambda: Turning(open_wire(pair.source.properties)),
+        "mirror": lambda: open_wire(pair.mirror.properties, abilities=can),
+    }
+    made = pair.copied(**wires, settings=settings)
     assert nth["flipped"] >= 0
     assert (made.files, made.bytes, pair.there()) == (4, sum(SIZES.values()), pair.bodies)
     assert (pair.md5s(), pair.uploads()) == (md5s, [])

@@ -23,7 +23,7 @@ from lakemirror.copying.gate import Gate
 from lakemirror.copying.memory import ByteLimit
 from lakemirror.copying.model import CopiedItem, CopyItem, CopySettings
 from lakemirror.copying.pace import Pace
-from lakemirror.copying.proving import InOrder, Proof, summed
+from lakemirror.copying.proving import AT_ONCE, InOrder, Proof, summed
 from lakemirror.copying.retry import Patience, RetryBudget, Retrying, Sleep
 from lakemirror.copying.together import all_within
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError, VerificationError
@@ -65,6 +65,8 @@ class Copier:
         self.source = SourceEnd(source, retrying(), self.memory, chunk_bytes)
         self.mirror = MirrorEnd(mirror, retrying(), self.memory, chunk_bytes)
         self._is_one_store = is_one_store
+        self._trusts_tags = True
+        """Of the mirror's parts, where they are MD5s: until those of a file were not what its source says."""
         self._unheard: set[str] = set()
         """Uploads that were to be finished without an answer: an object may have been made of them."""
 
@@ -87,6 +89,19 @@ class Copier:
         wanted = max(self.settings.part_bytes, powers.min_part_bytes)
         return bins.part_bytes_for(item.size_bytes, wanted, self.memory.capacity_bytes, item.target, powers.max_parts)
 
+    def source_part_bytes(self, item: CopyItem, seen: Stored) -> int | None:
+        """The size of the source's own parts, if ours may be the same and their MD5s come from the mirror's store."""
+        tag, powers = seen.md5, self.mirror.wire.capabilities(item.target)
+        if not self._has_md5_tags(item) or tag is None or tag.part_bytes is None:
+            return None
+        if seen.crc32c is not None or seen.crc32 is not None or tag.parts > powers.max_parts:
+            return None
+        is_possible = powers.min_part_bytes <= tag.part_bytes <= self.memory.capacity_bytes // AT_ONCE
+        return tag.part_bytes if is_possible else None
+
+    def _has_md5_tags(self, item: CopyItem) -> bool:
+        return self._trusts_tags and self.mirror.wire.capabilities(item.target).tags_parts_md5
+
     def _most_at_once(self, item: CopyItem) -> int:
         powers = self.mirror.wire.capabilities(item.target)
         return min(max(self.settings.most_whole_bytes, powers.min_part_bytes), powers.max_create_bytes)
@@ -108,7 +123,7 @@ class Copier:
         read = await self.source.whole(item, patience, leaves_md5=leaves_md5)
         crc32c = crc32c_of(read.data)
         try:
-            stored = await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
+            stored = await self._sent(item, read, crc32c, patience)
             if read.left is not None:
                 read.matched()
             return crc32c, stored
@@ -121,9 +136,13 @@ class Copier:
         read = await self.source.whole(item, patience)
         crc32c = crc32c_of(read.data)
         try:
-            return crc32c, await self.mirror.retrying(partial(self._create, item, read, crc32c), patience)
+            return crc32c, await self._sent(item, read, crc32c, patience)
         except ConditionFailed:
             return crc32c, None
+
+    async def _sent(self, item: CopyItem, read: WholeRead, crc32c: int, patience: Patience) -> Stored:
+        create = partial(self._create, item, read, crc32c)
+        return await self.mirror.retrying(create, patience, again_bytes=item.size_bytes)
 
     async def _create(self, item: CopyItem, read: WholeRead, crc32c: int) -> Stored:
         md5 = None if read.left is None else read.left.md5
@@ -147,8 +166,9 @@ class Copier:
 
     async def _in_parts_once(self, item: CopyItem) -> CopiedItem:
         seen = self._proof.trusted(await self.source.look(item, self.patience(item)))
-        plans = bins.parts_of(item.size_bytes, self.part_bytes(item))
-        in_order = None if seen.md5 is None else InOrder(seen.md5)
+        same_bytes = self.source_part_bytes(item, seen)
+        plans = bins.parts_of(item.size_bytes, same_bytes or self.part_bytes(item))
+        in_order = None if seen.md5 is None or same_bytes is not None else InOrder(seen.md5)
         upload = await self.begin(item)
         try:
             parts = await self.send(item, upload, seen, plans, in_order=in_order)
@@ -191,10 +211,9 @@ class Copier:
         patience = self.patience(item)
         data = await self.source.part(item, plan.start, plan.length, seen.e_tag, patience)
         crc32c = crc32c_of(data)
-        part = await self.mirror.retrying(
-            lambda: self.mirror.wire.put_part(item.target, upload, plan.number, data, crc32c), patience
-        )
-        return await summed(part, data, seen, in_order)
+        put = partial(self.mirror.wire.put_part, item.target, upload, plan.number, data, crc32c)
+        part = await self.mirror.retrying(put, patience, again_bytes=plan.length)
+        return await summed(part, data, seen, in_order, trusts_tags=self._has_md5_tags(item))
 
     async def finish(
         self, item: CopyItem, upload: str, parts: Sequence[Part], seen: Stored, in_order: InOrder | None = None
@@ -205,7 +224,11 @@ class Copier:
         """
         patience = self.patience(item)
         crc32c = combined((part.crc32c, part.size_bytes) for part in parts)
-        self._proof.check(item, crc32c, parts, seen, in_order)
+        try:
+            self._proof.check(item, crc32c, parts, seen, in_order)
+        except MisreadError:
+            self._trusts_tags = False  # the next time they are hashed here
+            raise
         try:
             stored = await self.mirror.retrying(partial(self._finish, item, upload, parts, crc32c), patience)
         except ConditionFailed:

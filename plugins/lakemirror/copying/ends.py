@@ -36,7 +36,7 @@ class End:
     async def stored(self, uri: str, patience: Patience) -> Stored:
         return await self.retrying(lambda: self.wire.stored(uri), patience)
 
-    async def crc32c(self, uri: str, stored: Stored, patience: Patience, *, is_paid: bool = False) -> int:
+    async def crc32c(self, uri: str, stored: Stored, patience: Patience) -> int:
         """As the store keeps it, or else by reading the object once: pieces side by side, each with its own time."""
         if stored.crc32c is not None:
             return stored.crc32c
@@ -44,7 +44,7 @@ class End:
 
         async def summed(start: int, length: int) -> tuple[int, int]:
             read = partial(self.wire.read, uri, start, length, e_tag=stored.e_tag, size_bytes=size_bytes)
-            data = await self.retrying(read, patience.anew(), paid_bytes=length if is_paid else 0)
+            data = await self.retrying(read, patience.anew(), paid_bytes=length)
             return crc32c_of(data), length
 
         starts = range(0, size_bytes, self._chunk_bytes)
@@ -94,7 +94,7 @@ class SourceEnd(End):
         """The CRC32C of a file that need not be copied."""
         stored = await self.look(item, patience)
         with vanishing(item), changing(item):
-            return await self.crc32c(item.source, stored, patience, is_paid=True)
+            return await self.crc32c(item.source, stored, patience)
 
 
 class MirrorEnd(End):

@@ -97,7 +97,17 @@ class OwnPace:
         if self._rates.requests_per_s is not None and requests:
             wait_s = max(wait_s, self._requests.reserve(requests, self._rates.requests_per_s, now))
         if wait_s > 0:
-            await self._sleep(wait_s)
+            try:
+                await self._sleep(wait_s)
+            except asyncio.CancelledError:  # nothing of it will go
+                self._give_back(size_bytes, requests)
+                raise
+
+    def _give_back(self, size_bytes: int, requests: int) -> None:
+        if self._rates.bytes_per_s is not None:
+            self._bytes.give_back(size_bytes, self._rates.bytes_per_s)
+        if self._rates.requests_per_s is not None:
+            self._requests.give_back(requests, self._rates.requests_per_s)
 
     def tell(self, files: int, size_bytes: int) -> None:
         """Within one process whoever copies tells of it directly."""

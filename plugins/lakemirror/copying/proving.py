@@ -4,6 +4,8 @@
 - An ETag that looks like an MD5 needs the bytes in their order: parts that are read side by side are hashed one after
   the other, each before its place in memory is given back. One task must read them all.
 - An ETag of parts (`…-3`) needs the MD5 of each: where ours are made of whole ones, whoever reads one hashes those.
+  Where each of ours is one of them, and the mirror's store names the MD5 of what came, that one serves: nobody here
+  hashes anything, and the way to the mirror is proven with the way here.
 - Such an ETag may be something else. Other bytes are read a second time; the same twice are what the store has. Once
   more ETags were odd than right, they are compared no longer.
 """
@@ -14,6 +16,7 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from lakemirror.copying.ends import misread
 from lakemirror.copying.model import CopyItem
@@ -79,8 +82,8 @@ class Proof:
             raise misread(item, f"it is not that of its ETag {seen.e_tag}")
 
 
-async def summed(part: Part, data: bytes, seen: Stored, in_order: InOrder | None) -> Part:
-    """The part with the sum that `Proof` needs besides its CRC32C."""
+async def summed(part: Part, data: bytes, seen: Stored, in_order: InOrder | None, *, trusts_tags: bool = False) -> Part:
+    """The part with the sum that `Proof` needs besides its CRC32C; `trusts_tags`: the part's tag is its MD5."""
     if in_order is not None:
         await in_order.add(part.number, data)
     elif seen.crc32c is not None:
@@ -88,8 +91,15 @@ async def summed(part: Part, data: bytes, seen: Stored, in_order: InOrder | None
     elif seen.crc32 is not None:
         return replace(part, crc32=await asyncio.to_thread(zlib.crc32, data))
     elif seen.md5 is not None and seen.md5.part_bytes is not None:
+        tag = Md5Tag.of(part.tag) if trusts_tags and part.size_bytes <= seen.md5.part_bytes else None
+        if tag is not None and tag.parts == 0:
+            return replace(part, md5s=tag.md5)
         return replace(part, md5s=await asyncio.to_thread(md5s_of, data, seen.md5.part_bytes))
     return part
+
+
+AT_ONCE: Final = 3
+"""Parts are made of whole ones of the source's as long as so many fit into memory at once."""
 
 
 def aligned(tag: Md5Tag, wanted_bytes: int, most_bytes: int) -> int | None:

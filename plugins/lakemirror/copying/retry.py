@@ -69,15 +69,22 @@ class Retrying:
         self._random, self._clock, self._sleep = random, clock, sleep
 
     async def __call__(
-        self, request: Callable[[], Awaitable[T]], patience: Patience, *, paid_bytes: int = 0, paid_requests: int = 1
+        self,
+        request: Callable[[], Awaitable[T]],
+        patience: Patience,
+        *,
+        paid_bytes: int = 0,
+        again_bytes: int = 0,
+        paid_requests: int = 1,
     ) -> T:
         """The answer of the request; `paid_bytes` of it count against the line's rate, each time it is made.
 
-        What turns out to be several requests is paid in full, as soon as that is known.
+        `again_bytes` count from the second time on: bytes that are sent were paid when they were read, once. What turns
+        out to be several requests is paid in full, as soon as that is known.
         """
         failed = owed = 0
         while True:
-            await self._pace.take(paid_bytes, paid_requests + owed)
+            await self._pace.take(paid_bytes + (again_bytes if failed else 0), paid_requests + owed)
             try:
                 with metered() as made:
                     answer = await self._once(request, patience)

@@ -7,7 +7,8 @@ dropped meanwhile is begun anew, and parts of the old one count no longer. Parts
 store keeps are dropped, and the last step copies the file by itself.
 
 Where the source's store names nothing but an ETag of MD5s, our parts are made of whole ones of its own, so that the MD5
-of each can be computed by whoever reads it. Where that cannot be (the file was sent at once, its parts are too large),
+of each can be computed by whoever reads it; or they are the same as its own, if the mirror's store names the MD5 of
+what it got. Where that cannot be (the file was sent at once, its parts are too large),
 nobody begins an upload, and the last step copies the file by itself, in order.
 """
 
@@ -25,7 +26,7 @@ from lakemirror.copying.bins import PartPlan, Range
 from lakemirror.copying.copier import Copier, UploadGoneError, upload_gone
 from lakemirror.copying.ends import ForeignError, MisreadError
 from lakemirror.copying.model import MAX_PARTS, CopiedItem, CopyItem
-from lakemirror.copying.proving import aligned
+from lakemirror.copying.proving import AT_ONCE, aligned
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.replicate import control
 from lakemirror.replicate.ledger import LedgerWriter, flushed, read_ledger
@@ -58,16 +59,14 @@ _RECORD: dict[str, control.Check] = {
     "crc32": control.or_none(control.is_count),
     "md5_part_bytes": control.or_none(control.is_count),
 }
-AT_ONCE = 3
-"""Parts are made larger, to be of whole ones of the source's, as long as so many fit into memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """An upload as it was written down, with the version of the source file that all its parts are of, and its sum.
 
-    `wanted_bytes` is the size of parts that the configuration asks for, `part_bytes` what they have. With
-    `md5_part_bytes` the e_tag is compared as that of parts of this size.
+    `wanted_bytes` is the size of parts that the configuration asks for, `part_bytes` what they have: no less, unless
+    they are the source's own. With `md5_part_bytes` the e_tag is compared as that of parts of this size.
     """
 
     upload: str
@@ -191,7 +190,8 @@ class SplitFile:
         seen = await self._copier.source.look(item, self._copier.patience(item))
         part_bytes, md5 = wanted, seen.md5 if seen.crc32c is None and seen.crc32 is None else None
         if md5 is not None:
-            fitting = aligned(md5, wanted, self._copier.memory.capacity_bytes // AT_ONCE)
+            most_bytes = self._copier.memory.capacity_bytes // AT_ONCE
+            fitting = self._copier.source_part_bytes(item, seen) or aligned(md5, wanted, most_bytes)
             if fitting is None:
                 return None
             part_bytes = fitting
@@ -228,7 +228,8 @@ class SplitFile:
         item = self._item
         if (begun.source, begun.target, begun.size) != (item.source, item.target, item.size_bytes):
             raise control.altered(self._record_uri, f"it is of {begun.target}")
-        if not begun.size / MAX_PARTS <= begun.part_bytes >= begun.wanted_bytes > 0:
+        least_bytes = begun.wanted_bytes if begun.part_bytes != begun.md5_part_bytes else 1
+        if not begun.size / MAX_PARTS <= begun.part_bytes >= least_bytes > 0:
             raise control.altered(self._record_uri, f"parts are of {begun.part_bytes} bytes")
         if begun.md5_part_bytes is not None and (not begun.md5_part_bytes or begun.part_bytes % begun.md5_part_bytes):
             raise control.altered(self._record_uri, f"the source's parts are of {begun.md5_part_bytes} bytes")

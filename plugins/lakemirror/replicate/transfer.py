@@ -110,6 +110,12 @@ def copy_objects(
     return copied
 
 
+def work_rows(plan: Plan, context: StageContext) -> int:
+    """Into how many rows of work the plan falls that can be done at once: each range of a large file is one."""
+    rows: int = _work(plan, context)[0].num_rows
+    return rows
+
+
 def _volume(planned: Sequence[Segment]) -> tuple[int, int]:
     return sum(segment.files for segment in planned), sum(segment.bytes for segment in planned)
 

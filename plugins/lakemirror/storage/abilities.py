@@ -27,9 +27,13 @@ class Abilities:
     atomic_finish: bool
     """And of many such uploads that finish at once, one wins."""
     checks_crc32c: bool
-    """Bytes that do not have the CRC32C sent with them are refused."""
+    """Bytes that do not have the CRC32C sent with them are refused, if they are a whole object."""
+    checks_part_crc32c: bool
+    """And if they are a part of one: a server may check the one and not the other."""
     checks_md5: bool
     """Bytes that do not have the MD5 sent with them are refused, also where a CRC32C goes along."""
+    tags_parts_md5: bool
+    """What the store answers to a part names the MD5 of the bytes that came, as its ETag."""
     keeps_crc32c: bool
     """The CRC32C of a stored object can be asked for."""
     tags: bool
@@ -51,11 +55,11 @@ class Abilities:
                 raise PermanentError(op, address.uri, why, "rename the object, or move the table to another store")
 
 
-LOCAL: Final = Abilities(True, True, True, True, True, True, True, False, False, False, True, "")
+LOCAL: Final = Abilities(True, True, True, True, True, True, True, True, False, False, False, False, True, "")
 """Of files and memory, as the adapters here have them."""
-AMAZON: Final = Abilities(True, True, True, True, True, True, True, False, True, True, True, "")
+AMAZON: Final = Abilities(True, True, True, True, True, True, True, True, False, False, True, True, True, "")
 """Without what was never tried there."""
-GOOGLE: Final = Abilities(True, True, True, True, True, True, True, False, True, False, True, "")
+GOOGLE: Final = Abilities(True, True, True, True, True, True, True, True, False, False, True, False, True, "")
 
 
 def abilities_from(document: Mapping[str, Any]) -> Abilities | None:

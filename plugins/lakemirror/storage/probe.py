@@ -29,7 +29,7 @@ from lakemirror.storage.probe_keys import spoiled_characters
 from lakemirror.storage.probing import Probe, dialect_of
 from lakemirror.storage.streaming import run
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _MAX_RECORD_BYTES: Final = 64 * 1024
 LOOK_THEN_WRITE: Final = "look_then_write"
 

@@ -12,6 +12,7 @@ from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.storage.abilities import AMAZON, GOOGLE, Abilities
 from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.keys import check_key, check_prefix
+from lakemirror.storage.md5_tags import Md5Tag, fits
 from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError, ObjectNotFound
 from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.gcs import GcsWire
@@ -65,7 +66,9 @@ class Probe:
             "conditional_finish": conditional_finish,
             "atomic_finish": self._atomic_finish(conditional_finish),
             "checks_crc32c": self._checks_crc32c(),
+            "checks_part_crc32c": self._checks_part_crc32c(),
             "checks_md5": self._checks_md5(),
+            "tags_parts_md5": self._tags_parts_md5(),
             "keeps_crc32c": self._keeps_crc32c(),
             "tags": self._keeps_tags(),
             "copies_across_buckets": self._copies_across_buckets(),
@@ -188,11 +191,23 @@ class Probe:
 
     async def _checks_crc32c(self) -> bool:
         uri = self._uri("damaged")
+        if not await self._refuses(self._wire.create(uri, _NEW, crc32c_of(_NEW) ^ 1)):
+            return False
+        return not await self._works(self._wire.head(uri))  # in whatever words; what counts is that nothing is there
+
+    async def _checks_part_crc32c(self) -> bool:
+        """A part with its own CRC32C is taken, and with another one refused, in whatever words."""
+        uri = self._uri("damaged part")
+        upload = await self._wire.begin(uri)
         try:
-            await self._wire.create(uri, _NEW, crc32c_of(_NEW) ^ 1)
-        except (DamagedError, PermanentError):  # refused, in whatever words; what counts is that nothing is there
-            return not await self._works(self._wire.head(uri))
-        return False
+            return await self._works(self._put_part(uri, upload, 0)) and await self._refuses(
+                self._put_part(uri, upload, 1)
+            )
+        finally:
+            await self._wire.abort(uri, upload)
+
+    def _put_part(self, uri: str, upload: str, turned: int) -> Awaitable[Part]:
+        return self._wire.put_part(uri, upload, 1, _NEW, crc32c_of(_NEW) ^ turned)
 
     async def _checks_md5(self) -> bool:
         """The right one is taken together with a CRC32C, and another one is refused."""
@@ -209,6 +224,19 @@ class Probe:
         except PermanentError:
             return False  # refused in other words: nobody could tell why
         return False
+
+    async def _tags_parts_md5(self) -> bool:
+        if not self._dialect.has_md5:
+            return False
+        uri = self._uri("tagged part")
+        upload = await self._wire.begin(uri)
+        try:
+            tag = Md5Tag.of((await self._put_part(uri, upload, 0)).tag)
+        except PermanentError:
+            return False
+        finally:
+            await self._wire.abort(uri, upload)
+        return tag is not None and tag.parts == 0 and fits(tag, _NEW)
 
     async def _keeps_crc32c(self) -> bool:
         uri = self._uri("summed")
@@ -249,6 +277,13 @@ class Probe:
             return True
         except PermanentError:
             return False
+        return False
+
+    async def _refuses(self, attempt: Awaitable[object]) -> bool:
+        try:
+            await attempt
+        except (DamagedError, PermanentError):
+            return True
         return False
 
     async def _works(self, attempt: Awaitable[object]) -> bool:

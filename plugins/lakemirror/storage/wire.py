@@ -97,6 +97,8 @@ class WireCapabilities:
     """`copy_within` works, create-only, between all buckets of these properties."""
     checks_md5: bool = False
     """`create` with an MD5 refuses bytes that do not have it."""
+    tags_parts_md5: bool = False
+    """The tag of a part is the MD5 of the bytes that came."""
     aborts_safely: bool = True
     """To abort an upload that was finished does nothing to the object that was made of it."""
     spoiled: str = ""

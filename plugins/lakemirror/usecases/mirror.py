@@ -98,7 +98,8 @@ class MirrorRun:
         with self.timed("copy"):
             self.bench.begin_copy()
             started = self.layout.started(change.version)
-            copied = copy_objects(plan, *spread(copy_rows(plan)), started, self.progress, self.leftovers)
+            copying = spread(0) if engine is None else self.bench.for_copy(change, engine, plan)
+            copied = copy_objects(plan, *copying, started, self.progress, self.leftovers)
         self.lease.held.confirm()
         with self.timed("rewrite"):
             rows = max(manifests, len(plan.of("delete")))
@@ -217,7 +218,3 @@ class MirrorRun:
             yield
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + self.timer() - start
-
-
-def copy_rows(plan: Plan) -> int:
-    return len(plan.of("copy")) + len(plan.of("split"))

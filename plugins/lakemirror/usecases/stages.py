@@ -24,7 +24,7 @@ from lakemirror.replicate.stage import Engine, Requests, sum_requests
 from lakemirror.replicate.transfer import copy_objects
 from lakemirror.storage.port import Overwrite
 from lakemirror.usecases import pinning, replan
-from lakemirror.usecases.mirror import MirrorRun, copy_rows
+from lakemirror.usecases.mirror import MirrorRun
 
 _RESULT: dict[str, control.Check] = {
     **dict.fromkeys(("table", "stage", "plan_uri"), control.is_text),
@@ -95,7 +95,7 @@ class StagedRun(MirrorRun):
         with self.timed("copy"):
             started = self.layout.started(change.version)
             self.bench.begin_copy(self.owner)
-            context, narrow = self.bench.for_tasks(change, engine, copy_rows(plan))
+            context, narrow = self.bench.for_copy(change, engine, plan)
             copied = copy_objects(plan, context, narrow, started, self.progress, self.leftovers)
         spent = self.seconds["copy"]
         result = StageResult(self.table, "copy", plan_uri, spent, copied.files, copied.bytes, copied.skipped)

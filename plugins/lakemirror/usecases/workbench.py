@@ -14,7 +14,9 @@ from lakemirror.model.table import TableRef
 from lakemirror.replicate.change import Change
 from lakemirror.replicate.detect import Policy, Sides
 from lakemirror.replicate.history import HistoryBudget
+from lakemirror.replicate.plan import Plan
 from lakemirror.replicate.stage import Engine, Requests, StageContext
+from lakemirror.replicate.transfer import work_rows
 from lakemirror.replicate.verify import Sampling
 from lakemirror.storage.port import ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
@@ -115,7 +117,18 @@ class Workbench:
     def context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:
         return self._stage_context(change, self._source_once, mirror or self._mirror_here, 1)
 
-    def for_tasks(self, change: Change, engine: Engine, rows: int) -> tuple[StageContext, Engine]:
+    def for_copy(self, change: Change, engine: Engine, plan: Plan) -> tuple[StageContext, Engine]:
+        """For copying: as many tasks as processes share `max_concurrency`, whatever the cluster grows to later.
+
+        Each is begun once and has its rows of work dealt to it; what the ledger has it need not do again.
+        """
+        stores = self.ports.source_store, self.ports.mirror_store
+        rows = work_rows(plan, self._stage_context(change, *stores, 1))
+        return self.for_tasks(change, engine, rows, is_bound=True)
+
+    def for_tasks(
+        self, change: Change, engine: Engine, rows: int, *, is_bound: bool = False
+    ) -> tuple[StageContext, Engine]:
         """For tasks in other processes: no more at once than may have requests in flight, or can share the line."""
         rate = self._rate
         stores = self.ports.source_store, self.ports.mirror_store
@@ -125,9 +138,9 @@ class Workbench:
         if rate is not None:
             most = max(1, min(most, int(rate // LEAST_SHARE_BYTES_PER_S)))
         narrow, processes = engine.narrow(most)
-        is_bound = processes == most < rows or rate is not None or self.knobs.requests_limit_per_s is not None
+        is_limited = rate is not None or self.knobs.requests_limit_per_s is not None
         context = self._stage_context(change, *self._limited(*stores, processes, 0.0), processes)
-        return context, narrow if is_bound else engine
+        return context, narrow if is_bound or is_limited or processes == most < rows else engine
 
     def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int) -> StageContext:
         return StageContext(

@@ -21,7 +21,7 @@ from lakemirror.storage.md5_tags import Md5Tag
 from lakemirror.storage.port import ObjectNotFound, Overwrite
 from lakemirror.storage.wire import Stored
 from tests.unit.copying.conftest import Buckets, run
-from tests.wires import Act, FaultyWire, WireFault
+from tests.wires import Act, FaultyWire, WireFault, md5_tag
 
 SMALL = b"12345678"
 LARGE = bytes(range(95))
@@ -217,6 +217,81 @@ def test_parts_that_are_right_are_read_once(buckets: Buckets, kind: str) -> None
     source.sums[item.source] = OTHER_SUMS[kind]
     run(copier.copy(item))
     assert (source.count("read"), mirror.count("begin")) == (13, 1)
+
+
+@pytest.fixture
+def no_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashes(*_: object) -> None:
+        raise AssertionError("hashed here")
+
+    monkeypatch.setattr("lakemirror.copying.proving.md5s_of", hashes)
+    monkeypatch.setattr("lakemirror.copying.proving.Md5Sum.add", hashes)
+
+
+@pytest.mark.parametrize("part_bytes", [4, 10, 19])
+@pytest.mark.usefixtures("no_hashing")
+def test_where_the_mirror_hashes_parts_and_they_are_the_sources_nobody_else_does(
+    buckets: Buckets, part_bytes: int
+) -> None:
+    item = buckets.put("f", LARGE)
+    faults = [WireFault("put_part", Act.FLIP, 2, 2)]  # refused by its CRC32C, and sent again
+    copier, source, mirror = buckets.copier(mirror=faults)
+    source.sums[item.source], mirror.part_tag = {"md5": md5_in_parts(LARGE, part_bytes)}, md5_tag
+    assert told(run(copier.copy(item))) == (crc(LARGE), False)
+    assert (buckets.mirrored(), source.count("read")) == ({"f": LARGE}, -(-len(LARGE) // part_bytes))
+
+
+@pytest.mark.parametrize("part_bytes", [25, 94])
+def test_parts_of_the_source_that_are_too_large_for_memory_are_hashed_here(buckets: Buckets, part_bytes: int) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier()
+    source.sums[item.source], mirror.part_tag = {"md5": md5_in_parts(LARGE, part_bytes)}, md5_tag
+    run(copier.copy(item))
+    assert (buckets.mirrored(), source.count("read"), mirror.count("begin")) == ({"f": LARGE}, 10, 1)
+
+
+@pytest.mark.parametrize("flipped", [1, 3, 5])
+def test_a_bit_that_turned_on_the_way_here_is_told_by_the_mirrors_hashes(buckets: Buckets, flipped: int) -> None:
+    """Before an object is made of it; then the parts are read again, and hashed here."""
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier(source=[WireFault("read", Act.FLIP, flipped, flipped)])
+    source.sums[item.source], mirror.part_tag = {"md5": md5_in_parts(LARGE, 19)}, md5_tag
+    assert told(run(copier.copy(item))) == (crc(LARGE), False)
+    assert (buckets.mirrored(), buckets.uploads()) == ({"f": LARGE}, 0)
+    assert (source.count("read"), mirror.count("abort"), mirror.count("finish")) == (5 + 10, 1, 1)
+
+
+def test_tags_that_are_not_the_mirrors_md5s_are_learned_by_one_second_read(buckets: Buckets) -> None:
+    """As under a key of KMS: what is read then is hashed here, and was right."""
+    items = [buckets.put(name, LARGE) for name in ("f", "g")]
+    copier, source, mirror = buckets.copier()
+    source.sums = {item.source: {"md5": md5_in_parts(LARGE, 19)} for item in items}
+    mirror.part_tag = lambda data: md5_tag(data + b"key")
+
+    async def all_of_them() -> None:
+        for item in items:
+            await copier.copy(item)
+
+    run(all_of_them())
+    assert buckets.mirrored() == dict.fromkeys(("f", "g"), LARGE)
+    assert (source.count("read"), mirror.count("abort")) == (5 + 10 + 10, 1)
+
+
+@pytest.mark.parametrize("tag", ["", '"0123"', f'"{"0" * 32}-1"'])
+def test_a_part_whose_tag_looks_like_no_md5_is_hashed_here(buckets: Buckets, tag: str) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier()
+    source.sums[item.source], mirror.part_tag = {"md5": md5_in_parts(LARGE, 19)}, lambda data: tag
+    run(copier.copy(item))
+    assert (buckets.mirrored(), source.count("read"), mirror.count("begin")) == ({"f": LARGE}, 5, 1)
+
+
+def test_an_odd_etag_is_taken_after_a_second_read_whoever_hashed(buckets: Buckets) -> None:
+    item = buckets.put("f", LARGE)
+    copier, source, mirror = buckets.copier()
+    source.sums[item.source], mirror.part_tag = {"md5": md5_in_parts(LARGE[::-1], 19)}, md5_tag
+    run(copier.copy(item))
+    assert (buckets.mirrored(), source.count("read")) == ({"f": LARGE}, 5 + 10)
 
 
 def test_a_tag_that_is_no_md5_is_learned_by_one_second_read(buckets: Buckets) -> None:
@@ -446,6 +521,39 @@ def test_the_rate_holds_also_for_what_is_read_twice(buckets: Buckets) -> None:
     run(copier.copy(item))
     assert source.count("read") == 13
     assert buckets.time.now >= (95 + 3 * 10) / 10
+
+
+@pytest.mark.parametrize("act", [Act.FAIL, Act.THROTTLE, Act.FLIP])
+@pytest.mark.parametrize(("verb", "body"), [("create", SMALL), ("put_part", LARGE)])
+def test_the_rate_holds_on_the_line_to_a_mirror_that_fails_half_of_what_it_is_sent(
+    buckets: Buckets, verb: str, body: bytes, act: Act
+) -> None:
+    """By every second request; only those that carry bytes count."""
+    items = [buckets.put(f"f{number}", body) for number in range(10)]
+    pace = OwnPace(Rates(bytes_per_s=1.0), buckets.time.clock, buckets.time.sleep)
+    faults = [WireFault(verb, act, nth, nth) for nth in range(1, 1000, 2)]
+    copier, _, mirror = buckets.copier(mirror=faults, pace=pace, memory_bytes=20)  # one at a time: the clock is of one
+
+    async def work() -> None:
+        for item in items:
+            await copier.copy(item)
+
+    run(work())
+    sent_bytes = 2 * len(items) * len(body)
+    assert mirror.count(verb) == 2 * len(items) * -(-len(body) // 10)
+    assert sent_bytes <= 1.1 * buckets.time.now
+    assert buckets.time.now <= 1.1 * sent_bytes
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_the_rate_holds_for_what_is_read_back_from_the_mirror(buckets: Buckets, looks_first: bool) -> None:
+    item = buckets.put("f", LARGE)
+    buckets.put("f", LARGE, "mirror")
+    pace = OwnPace(Rates(bytes_per_s=1.0), buckets.time.clock, buckets.time.sleep)
+    copier, _, mirror = buckets.copier(pace=pace, memory_bytes=20)
+    assert run(copier.copy(item, looks_first=looks_first)).adopted
+    assert mirror.count("read") == 10
+    assert buckets.time.now >= 2 * len(LARGE)
 
 
 def test_requests_keep_their_rate_too(buckets: Buckets) -> None:

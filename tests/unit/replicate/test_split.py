@@ -31,7 +31,7 @@ from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.unit.replicate.conftest import Bench
 from tests.unit.replicate.test_copy import Unwritable
-from tests.wires import Act, FaultyWire, WireFault, wire_over
+from tests.wires import Act, FaultyWire, WireFault, md5_tag, wire_over
 
 BODY = bytes(range(256)) * 4
 CRC = int(google_crc32c.value(BODY))
@@ -390,6 +390,36 @@ def test_parts_that_are_not_those_of_an_etag_are_found(
     assert (in_ledger(bench, plan)["large"], len(bench.memory.uploads)) == ((len(BODY), CRC), 0)
     reads = sum(wire.count("read") for wire in wires)
     assert reads == sent_in + (21 if flipped else 0)  # what was damaged is read again by one task
+
+
+@pytest.mark.parametrize("part_bytes", [25, 40, 100])
+@pytest.mark.parametrize("flipped", [0, 1, 5])
+def test_parts_that_are_the_sources_are_hashed_by_the_mirror(
+    bench: Bench, part_bytes: int, flipped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smaller ones than are asked for, too. What they tell of a damaged read, one task reads again and hashes."""
+    plan = planned(bench, {"large": len(BODY)})
+    wires: list[TaggedWire] = []
+    if not flipped:
+        monkeypatch.setattr("lakemirror.copying.proving.md5s_of", lambda *_: pytest.fail("hashed here"))
+
+    def source() -> TaggedWire:
+        faults = [WireFault("read", Act.FLIP, flipped, flipped)] if flipped and not wires else []
+        wires.append(TaggedWire(bench, tag_of(BODY, part_bytes), faults))
+        return wires[-1]
+
+    def mirror() -> FaultyWire:
+        wire = FaultyWire(wire_over(bench.store, bench.memory))
+        wire.part_tag = md5_tag
+        return wire
+
+    copying = replace(bench.copying(**MD5_BOUNDS), source=source, mirror=mirror)
+    assert copied(bench, plan, copying=copying) == (1, len(BODY), 0)
+    assert (files(bench), in_ledger(bench, plan)["large"]) == ({"large": BODY}, (len(BODY), CRC))
+    assert len(bench.memory.uploads) == 0
+    own = range(0, len(BODY), part_bytes)
+    assert sorted(wires[0].starts) == list(own)
+    assert sum(wire.count("read") for wire in wires) == len(own) + (21 if flipped else 0)
 
 
 def test_an_etag_of_parts_is_compared_with_what_an_earlier_run_read(bench: Bench) -> None:

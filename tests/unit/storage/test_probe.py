@@ -72,7 +72,7 @@ def test_what_was_found_is_recorded_and_the_next_run_reads_it(double: S3Double) 
     assert len(records) == 1, "everything else is removed again"
     document = json.loads(double.objects[records[0]])
     assert document == {
-        "format": 3,
+        "format": 4,
         "endpoint": double.endpoint,
         "probed_at": "2026-01-02T00:00:00+00:00",
         "abilities": found.as_json(),
@@ -97,7 +97,19 @@ def test_a_recorded_refusal_stays_one(double: S3Double) -> None:
         asked(double)
 
 
-@pytest.mark.parametrize("text", [b'{"format": 3}', b"[]", b'{"format": 1, "abilities": {"tags": true}}'])
+BEFORE_PARTS = {name: value for name, value in AMAZON.as_json().items() if name != "checks_part_crc32c"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"format": 4}',
+        json.dumps({"format": 3, "abilities": BEFORE_PARTS}).encode(),
+        json.dumps({"format": 4, "abilities": BEFORE_PARTS}).encode(),
+        b"[]",
+        b'{"format": 1, "abilities": {"tags": true}}',
+    ],
+)
 def test_a_record_of_another_version_is_probed_again(double: S3Double, text: bytes) -> None:
     found = asked(double)
     key = next(key for key in double.objects if key.startswith("lake/_probe/"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,8 +13,9 @@ from lakemirror.storage.checksum import crc32c_of
 from lakemirror.storage.clients import MemoryBuckets
 from lakemirror.storage.port import ConditionFailed, ConflictError, DamagedError, ObjectNotFound, ThrottledError
 from lakemirror.storage.probing import Probe
-from lakemirror.storage.wire import Stored, Wire
+from lakemirror.storage.wire import Part, Stored, Wire
 from lakemirror.storage.wires.local import LocalWire, memory_wire
+from tests.wires import md5_tag
 
 FOLDER = "memory://bucket/_probe"
 RESET = TransientError("create", "x", "connection reset by peer", "run again")
@@ -22,14 +23,19 @@ REFUSED = PermanentError("create", "x", "the store refuses this (400 InvalidRequ
 
 
 class TrickyWire(LocalWire):
-    """A wire in memory whose creates may fail: `before` is raised instead of one, `after` once it is done."""
+    """A wire in memory whose creates may fail: `before` is raised instead of one, `after` once it is done.
+
+    `of_part` is raised instead of sending a part with this CRC32C; without `checks_parts` any CRC32C is taken.
+    """
 
     def __init__(self) -> None:
-        whole = memory_wire(MemoryBuckets())
+        self.memory = MemoryBuckets()
+        whole = memory_wire(self.memory)
         super().__init__(whole._store, whole._shelf, in_threads=False)
         self.before: Callable[[str], Exception | None] = lambda uri: None
         self.after: Callable[[str], Exception | None] = lambda uri: None
-        self.checks_md5 = True
+        self.checks_md5 = self.checks_parts = True
+        self.of_part: Callable[[int], Exception | None] = lambda crc32c: None
 
     async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
         if (err := self.before(uri)) is not None:
@@ -42,6 +48,11 @@ class TrickyWire(LocalWire):
             raise err
         return stored
 
+    async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
+        if (err := self.of_part(crc32c)) is not None:
+            raise err
+        return await super().put_part(uri, upload, number, data, crc32c if self.checks_parts else crc32c_of(data))
+
 
 @dataclass
 class MemoryDialect:
@@ -50,6 +61,11 @@ class MemoryDialect:
     tricky: TrickyWire = field(default_factory=TrickyWire)
     has_md5: bool = True
     has_tags: bool = False
+
+    @property
+    def uploads(self) -> int:
+        """That were begun and left."""
+        return len(self.tricky.memory.uploads)
 
     @property
     def wire(self) -> Wire:
@@ -126,6 +142,60 @@ def test_a_reset_is_no_refusal_of_damaged_bytes(err: TransientError) -> None:
     with pytest.raises(TransientError) as raised:
         asked(checks, dialect)
     assert raised.value is err
+
+
+def checks_parts(probe: Probe) -> Awaitable[bool]:
+    return probe._checks_part_crc32c()
+
+
+@pytest.mark.parametrize("refusal", [DamagedError("put_part", "x", "400 BadDigest", ""), REFUSED])
+def test_a_damaged_part_that_is_refused_shows_that_sums_of_parts_are_checked(refusal: Exception) -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.of_part = lambda crc32c: None if crc32c == crc32c_of(b"new") else refusal
+    assert asked(checks_parts, dialect)
+    assert dialect.uploads == 0
+
+
+def test_a_store_that_takes_parts_with_any_sum_does_not_check_them() -> None:
+    """Whatever it does of whole objects."""
+    dialect = MemoryDialect()
+    dialect.tricky.checks_parts = False
+    assert (asked(checks, dialect), asked(checks_parts, dialect)) == (True, False)
+    assert dialect.uploads == 0
+
+
+def test_a_store_that_refuses_sums_of_parts_altogether_is_sent_none() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.of_part = lambda crc32c: REFUSED
+    assert not asked(checks_parts, dialect)
+    assert dialect.uploads == 0
+
+
+def test_a_reset_is_no_refusal_of_a_damaged_part() -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.of_part = lambda crc32c: None if crc32c == crc32c_of(b"new") else RESET
+    with pytest.raises(TransientError, match="reset"):
+        asked(checks_parts, dialect)
+    assert dialect.uploads == 0
+
+
+def tags_parts(probe: Probe) -> Awaitable[bool]:
+    return probe._tags_parts_md5()
+
+
+@pytest.mark.parametrize(
+    ("tag", "want"),
+    [(md5_tag(b"new"), True), (md5_tag(b"old"), False), (f'{md5_tag(b"new")[:-1]}-1"', False), ("", False)],
+)
+def test_parts_whose_tag_is_their_md5_are_found(tag: str, want: bool) -> None:
+    class Tagging(TrickyWire):
+        async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
+            return replace(await super().put_part(uri, upload, number, data, crc32c), tag=tag)
+
+    dialect = MemoryDialect(Tagging())
+    assert (asked(tags_parts, dialect), dialect.uploads) == (want, 0)
+    dialect.has_md5 = False
+    assert not asked(tags_parts, dialect)
 
 
 def test_one_winner_of_many_is_found() -> None:

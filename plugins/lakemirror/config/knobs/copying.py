@@ -90,7 +90,8 @@ class CopyKnobs(Section, defer_build=True):
     copy_part_bytes: Bytes = knob(
         16 * 1024**2,
         "A file that does not go whole is read and sent in parts of this size, several at once. Stores want at least 5 "
-        "MiB and at most 10,000 parts: where this does not fit, parts are larger.",
+        "MiB and at most 10,000 parts: where this does not fit, parts are larger. Over plain HTTP they may be the "
+        "source's own.",
         requirement="M3",
         unit="bytes",
         ge=1,

@@ -19,27 +19,31 @@ from typing import Final
 
 APART_BYTES: Final = 1024**2
 """From this size on buffers are kept apart."""
-LEAST_BYTES: Final = 32 * 1024**2
-"""From this size on glibc gives each buffer a mapping of its own in any case: the hint is about nothing else."""
+LEAST_BYTES: Final = 4 * 1024**2
+"""From this size on large pages are asked for, of a buffer that is kept apart: the hint is about nothing else."""
+MAPPED_BYTES: Final = 32 * 1024**2
+"""From this size on glibc gives each buffer a mapping of its own in any case."""
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 _HUGEPAGE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 Advise = Callable[[int, int, int], object]
 
 
 @lru_cache(maxsize=1)
-def keep_large_buffers_apart() -> None:
-    """For this process, from now on; where the system's malloc cannot be told so, nothing happens."""
+def keep_large_buffers_apart() -> bool:
+    """For this process, from now on; False where the system's malloc cannot be told so: then nothing happens."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        return
+        return False
     mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
-    mallopt(_M_MMAP_THRESHOLD, APART_BYTES)
+    return bool(mallopt(_M_MMAP_THRESHOLD, APART_BYTES))
 
 
 def ask_for_large_pages(view: memoryview) -> None:
     """Before anything is written there; smaller buffers are left as they are."""
-    advise = _madvise() if len(view) >= LEAST_BYTES else None
+    if len(view) < LEAST_BYTES or (len(view) < MAPPED_BYTES and not keep_large_buffers_apart()):
+        return
+    advise = _madvise()
     if advise is None or _HUGEPAGE is None:
         return
     address = address_of(view)

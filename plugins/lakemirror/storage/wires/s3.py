@@ -1,7 +1,7 @@
 """The wire to S3 and its look-alikes: signed requests with CRC32C and conditions that obstore cannot send.
 
-- Objects and parts go out with `x-amz-checksum-crc32c`, which the server checks; a server that does not gets
-  Content-MD5. Whatever sum the answer names is compared.
+- Objects and parts go out with `x-amz-checksum-crc32c`, which the server checks; a server that does not, of
+  either, gets Content-MD5. Whatever sum the answer names is compared.
 - Whole objects are read by one request without a range, and compared with the sum that its answer names (sums.py).
 - `create` and `finish` carry `If-None-Match: *`. Servers that ignore it on `finish` are looked at first.
 - `copy_within` is CopyObject with that condition where the server keeps it, otherwise an upload whose parts the server
@@ -80,6 +80,7 @@ class S3Wire:
             max_create_bytes=_MAX_PUT_BYTES,
             copies_within=self._can_copy and self._can.copies_across_buckets,
             checks_md5=self._can.checks_md5,
+            tags_parts_md5=self._can.tags_parts_md5,
             aborts_safely=self._places.is_amazon,
             spoiled=self._can.spoiled,
         )
@@ -124,7 +125,7 @@ class S3Wire:
         address = self._target(uri, "create")
         if not self._can.conditional_create:
             await self._look_first("create", address)
-        headers = self._sums(data, crc32c) | _NEW
+        headers = _sums(data, crc32c, is_checked=self._can.checks_crc32c) | _NEW
         if md5 is not None:
             headers["content-md5"] = base64.b64encode(md5).decode()
         answer = await self.ask("create", address, "PUT", headers, body=data)
@@ -134,20 +135,21 @@ class S3Wire:
 
     async def begin(self, uri: str) -> str:
         kind = {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
-        headers = kind if self._can.checks_crc32c else {}
+        headers = kind if self._can.checks_part_crc32c else {}
         answer = await self.ask("begin", self._target(uri, "begin"), "POST", headers, {"uploads": ""})
         return text_in(parsed("begin", uri, answer.body), "UploadId")
 
     async def put_part(self, uri: str, upload: str, number: int, data: bytes, crc32c: int) -> Part:
         address = check_key(uri, "put_part")
         query = {"partNumber": str(number), "uploadId": upload}
-        answer = await self.ask("put_part", address, "PUT", self._sums(data, crc32c), query, data)
+        sums = _sums(data, crc32c, is_checked=self._can.checks_part_crc32c)
+        answer = await self.ask("put_part", address, "PUT", sums, query, data)
         check_arrived("put_part", uri, crc32c, from_base64(answer.headers.get(CRC32C, "")))
         return Part(number, len(data), crc32c, answer.headers.get("etag", ""))
 
     async def finish(self, uri: str, upload: str, parts: Sequence[Part], crc32c: int) -> Stored:
         size_bytes = check_parts(uri, parts, crc32c)
-        sums = {CRC32C: as_base64(crc32c), "x-amz-checksum-type": "FULL_OBJECT"} if self._can.checks_crc32c else {}
+        sums = {CRC32C: as_base64(crc32c), "x-amz-checksum-type": "FULL_OBJECT"} if self._can.checks_part_crc32c else {}
         got, e_tag = await self._complete(uri, upload, _listed(parts, sums=bool(sums)), sums, size_bytes)
         check_arrived("finish", uri, crc32c, got)
         return Stored(size_bytes, got, e_tag)
@@ -346,11 +348,12 @@ class S3Wire:
             headers = self._signer.sign(credential, method, place.host, path, encoded_pairs, headers, payload)
         return Request(op, address.uri, method, place, path, encoded_pairs, headers, body)
 
-    def _sums(self, data: bytes, crc32c: int) -> dict[str, str]:
-        if self._can.checks_crc32c:
-            return {CRC32C: as_base64(crc32c)}
-        digest = hashlib.md5(data, usedforsecurity=False).digest()
-        return {"content-md5": base64.b64encode(digest).decode()}
+
+def _sums(data: bytes, crc32c: int, *, is_checked: bool) -> dict[str, str]:
+    if is_checked:
+        return {CRC32C: as_base64(crc32c)}
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    return {"content-md5": base64.b64encode(digest).decode()}
 
 
 def _info(uri: str, headers: Mapping[str, str]) -> ObjectInfo:

@@ -40,6 +40,20 @@ def test_a_small_buffer_may_share_its_mapping_with_others(advised: list[tuple[in
     assert advised == []
 
 
+def test_buffers_that_are_not_kept_apart_ask_only_where_each_has_a_mapping_anyway(
+    advised: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "keep_large_buffers_apart", lambda: False)
+    pages.ask_for_large_pages(io.BytesIO(bytes(pages.MAPPED_BYTES - 1)).getbuffer())
+    assert advised == []
+    pages.ask_for_large_pages(io.BytesIO(bytes(pages.MAPPED_BYTES)).getbuffer())
+    assert len(advised) == 1
+
+
+def test_a_part_as_writers_of_tables_send_it_is_large() -> None:
+    assert pages.LEAST_BYTES <= 5 * 1024**2
+
+
 def test_a_system_without_them_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_madvise", lambda: None)
     pages.ask_for_large_pages(io.BytesIO(bytes(LARGE)).getbuffer())
@@ -92,4 +106,4 @@ def test_what_is_freed_goes_back_to_the_system() -> None:
 
 def test_a_malloc_that_cannot_be_told_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", create_autospec(ctypes.CDLL, side_effect=OSError("no such library")))
-    pages.keep_large_buffers_apart.__wrapped__()
+    assert not pages.keep_large_buffers_apart.__wrapped__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -141,6 +142,21 @@ def test_a_store_that_does_not_check_crc32c_gets_md5(double: S3Double) -> None:
     run(double, lambda wire: wire.create(URI, DATA, SUM), replace(AMAZON, checks_crc32c=False))
     assert double.requests[0].headers["content-md5"] == "eB5eJF1ptWaXm4bijSPyxw=="
     assert "x-amz-checksum-crc32c" not in double.requests[0].headers
+
+
+def test_a_store_that_does_not_check_crc32c_of_parts_gets_their_md5(double: S3Double) -> None:
+    """And the SHA-256 of each, in its signature; no upload is said to be of CRC32Cs."""
+
+    async def work(wire: Wire) -> None:
+        upload = await wire.begin(URI)
+        await wire.finish(URI, upload, [await wire.put_part(URI, upload, 1, DATA, SUM)], SUM)
+
+    run(double, work, replace(AMAZON, checks_part_crc32c=False))
+    begin, part, finish = double.requests
+    assert part.headers["content-md5"] == "eB5eJF1ptWaXm4bijSPyxw=="
+    assert part.headers["x-amz-content-sha256"] == hashlib.sha256(DATA).hexdigest()
+    for request in (begin, part, finish):
+        assert not [name for name in request.headers if name.startswith("x-amz-checksum")]
 
 
 def test_anonymous_requests_are_not_signed(double: S3Double) -> None:

@@ -284,15 +284,18 @@ class App:
     def _is_gone(self, table: TableRef) -> bool:
         return self._ports.mirror_catalog.load(table) is None
 
-    def drop_mirror(self, table: TableRef) -> DropResult:
-        """Take the table out of the mirror catalog for good; its files stay for garbage collection."""
+    def drop_mirror(self, table: TableRef, *, overwrite_foreign: bool = False) -> DropResult:
+        """Take the table out of the mirror catalog for good; its files stay for garbage collection.
+
+        A head that is not ours only with `overwrite_foreign`.
+        """
         from lakemirror.usecases import grouping
         from lakemirror.usecases.drop import drop_mirror
         from lakemirror.usecases.fencing import fence_of
 
         ports, knobs = self._ports, self.config.knobs_for(table)
         fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
-        result = drop_mirror(table, ports, fence, self._now())
+        result = drop_mirror(table, ports, fence, self._now(), overwrite_foreign=overwrite_foreign)
         location, is_gone = self.config.mirror.location, partial(self._is_gone, table)
         grouping.record_gone(ports.mirror_store, location, table, self._now(), is_gone, None)
         return result

@@ -79,7 +79,8 @@ class RestCommits:
         except Inexpressible as err:
             if expected is not None and self._otherwise(table, expected, new):
                 return
-            hint = "drop the table from the mirror's catalog without deleting its files, and follow again"
+            drop = f"drop-mirror {table} --yes"
+            hint = f"`{drop}`, or `{drop} --overwrite-foreign` if somebody else wrote to it, and then sync: files stay"
             raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {err}", hint) from err
 
     def _registered(self, table: TableRef, new: Published) -> Answer:

@@ -71,6 +71,11 @@ def demoted_head(head: Head) -> tuple[str, ...]:
     )
 
 
+def drop_foreign(table: TableRef) -> str:
+    """The command that takes a table out of the catalog, whoever wrote its head."""
+    return f"`drop-mirror {table} --yes --overwrite-foreign`"
+
+
 def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, table: TableRef) -> Head | None:
     """The mirror's head as catalog and bucket tell it.
 
@@ -194,7 +199,8 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
         str(table),
         f"foreign commit: the mirror's head {head.metadata_uri} was not published by Lakemirror"
         f"; other {', '.join(head.details)}",
-        "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it",
+        "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it; "
+        f"where the catalog can do neither, {drop_foreign(table)} and then sync register it anew",
     )
 
 

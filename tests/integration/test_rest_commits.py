@@ -384,3 +384,19 @@ def test_the_way_out_of_a_foreign_append(
             shown = theirs.load_table(str(table)).scan().to_arrow().to_pylist()
             assert sorted(shown, key=lambda row: row["id"]) == lake.source_rows(table)
             lake.source.load_table(str(table)).append(rows(1, version + 1))
+
+
+def test_a_head_whose_file_is_gone_can_be_dropped(services: Services) -> None:
+    """The server still has the table, and says what it lacks."""
+    world = World(services, 2)
+    world.go(["append", "publish", "append"])
+    head = world.catalog.load(world.ref)
+    assert head is not None
+    world.store.delete([head.metadata_uri])
+    lost = world.catalog.load(world.ref)
+    assert lost is not None
+    assert (lost.metadata, "NotFoundException" in str(lost.problem)) == (None, True)
+    with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: what it shows cannot be read"):
+        world.catalog.commit(world.ref, lost, Published(head.metadata_uri, world.table.publish()))
+    world.catalog.drop(world.ref, lost)
+    assert world.catalog.load(world.ref) is None

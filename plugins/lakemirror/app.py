@@ -33,6 +33,7 @@ from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
     from lakemirror.config.knobs import Knobs
+    from lakemirror.model.marker import Marker
     from lakemirror.replicate.change import Change
     from lakemirror.replicate.detect import Unchanged
     from lakemirror.replicate.stage import Engine, Progress
@@ -222,6 +223,7 @@ class App:
             ports.mirror_store,
             adopt=adopt,
             overwrite_foreign=overwrite_foreign,
+            before_commit=partial(self._lower_in_group, table),
         )
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
@@ -265,6 +267,14 @@ class App:
         store, location, tables = self._ports.mirror_store, self.config.mirror.location, self.tables()
         grouping.forget(store, self.config, tables, name, table, self._now())
         return grouping.describe(store, location, name, grouping.members(self.config, tables, name), self._now())
+
+    def _lower_in_group(self, table: TableRef, coming: Marker) -> None:
+        from lakemirror.usecases import grouping
+
+        group = self.config.knobs_for(table).group
+        if group is not None:
+            store, location, layout = self._ports.mirror_store, self.config.mirror.location, self._ports.layout(table)
+            grouping.lower_before(store, location, group, table, layout, coming, self._now())
 
     def _record_in_group(self, table: TableRef, version: int | None) -> None:
         """None: the catalog shows no table."""

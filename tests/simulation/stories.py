@@ -117,6 +117,16 @@ def _properties(source: MemorySource) -> None:
     source.append()
 
 
+def _undone(source: MemorySource) -> None:
+    """A state that is left again for one like that before it; and once more."""
+    source.append()
+    for _ in range(2):
+        source.properties["color"] = "red"
+        source.publish()
+        del source.properties["color"]
+        source.publish()
+
+
 def _recreated(source: MemorySource) -> None:
     source.append()
     source.append()
@@ -151,6 +161,7 @@ _TOLD: dict[str, tuple[int, Callable[[MemorySource], None]]] = {
     "deletes": (2, _deletes),
     "rollback": (2, _rollback),
     "properties": (2, _properties),
+    "undone": (2, _undone),
     "recreated": (2, _recreated),
     "expired": (2, _expired),
     "tags": (3, _tags),

@@ -9,6 +9,7 @@ the follower looks again after that, and tells.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,8 +164,9 @@ def follow(
     *,
     adopt: bool = False,
     overwrite_foreign: bool = False,
+    before_commit: Callable[[Marker], None] = lambda marker: None,
 ) -> Outcome:
-    """Apply the newest ready marker if the mirror is behind it."""
+    """Apply the newest ready marker if the mirror is behind it; `before_commit` is told of it right before."""
     as_it_is = store
     store = ReadOnceStore(store)  # markers and metadata files never change once they are there
     waiting = inbox.look(store, layout)
@@ -182,6 +184,7 @@ def follow(
     waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
     metadata = check(marker, waiting.before, layout, store, table)
     new = Published(marker.metadata_uri, metadata)
+    before_commit(marker)
     catalog.commit(table, None if head is None else head.shown, new)
     head = _read_back(table, layout, catalog, store, marker, head)
     # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two

@@ -11,6 +11,7 @@ from lakemirror.errors import UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
+from lakemirror.model.marker import Marker
 from lakemirror.model.results import GroupResult
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectStore
@@ -24,8 +25,17 @@ def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
     return tuple(sorted({name for table in tables if (name := config.knobs_for(table).group) is not None}))
 
 
-def note_current(store: ObjectStore, layout: TableLayout, version: int, as_of: datetime) -> None:
-    currency.note(store, layout, currency.Current(version, as_of))
+def note_current(
+    store: ObjectStore, layout: TableLayout, version: int, as_of: datetime, source_committed_at: datetime
+) -> None:
+    currency.note(store, layout, currency.Current(version, as_of, source_committed_at))
+
+
+def lower_before(
+    store: ObjectStore, location: str, group: str, table: TableRef, layout: TableLayout, coming: Marker, now: datetime
+) -> None:
+    """The mirror catalog is about to show this version."""
+    groups.lower(store, location, group, str(table), groups.reached(store, layout, coming), now)
 
 
 def record_shown(

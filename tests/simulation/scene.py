@@ -299,11 +299,12 @@ class Scene:
         if marker["snapshot_id"] != (None if result.snapshot_id is None else str(result.snapshot_id)):
             raise Violation(f"8: {actor.name} told that v{version} is snapshot {result.snapshot_id}")
         begun: Begun = actor.facts["begun"]
-        is_gone = version > self.watch.dropped and self.watch.demotions.is_known(version, begun)
-        if is_gone and not _warns(result):
-            raise Violation(
-                f"8: {actor.name} told of v{version}, which was demoted before it began, without a word of it"
-            )
+        line = [one for one in self.watch.line(version) if version > self.watch.dropped]
+        if any(self.watch.demotions.is_known(one, begun) for one in line) and not _warns(result):
+            told = f"8: {actor.name} told of v{version}, which was demoted before it began, or something of its line"
+            raise Violation(f"{told}, without a word of it")
+        if isinstance(result, MirrorResult) and line and version in self.watch.stillborn:
+            raise Violation(f"8: {actor.name} told of v{version}, which it put on a version that was demoted by then")
         if what == "follow" and not self.watch.dropped and (self.watch.head or 0) < version:
             raise Violation(f"8: {actor.name} told that the mirror shows v{version}, it shows v{self.watch.head}")
 

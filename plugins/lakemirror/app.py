@@ -260,6 +260,13 @@ class App:
         ports = self._ports
         return grouping.describe(ports.mirror_store, self.config.mirror.location, name, members, self._now())
 
+    def join_groups(self) -> None:
+        """Tell the groups of all tables that patterns match at the source; writes what is new, and nothing else."""
+        from lakemirror.usecases import grouping
+
+        for name in grouping.group_names(self.config, self.resolve_patterns()):
+            grouping.join(self._ports, name, self._now())
+
     def forget_in_group(self, name: str, table: str) -> GroupResult:
         """The group without this table, which the configuration must not have in it; the only way out of a group."""
         from lakemirror.usecases import grouping

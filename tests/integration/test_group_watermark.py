@@ -313,3 +313,29 @@ def test_what_was_set_and_taken_away_again_while_a_run_was_at_work(lake: Lake) -
     mirror(lake, clock, ITEMS)
     follow(lake, clock, ITEMS)
     assert follow(lake, clock, ORDERS).watermark == undone_at
+
+
+def test_a_member_by_pattern_that_was_never_mirrored_holds_it_back(tmp_path: Path) -> None:
+    """A follower knows no source: the replicator says who belongs to the group."""
+    lake = Lake(tmp_path, tables=[{"match": "shop.*", "group": "shop"}])
+    clock = Clock()
+    lake.create(ORDERS).append(rows(1))
+    lake.create(ITEMS).append(rows(1))
+    mirror(lake, clock, ORDERS)
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest, found.tables[str(ITEMS)]) == (None, str(ITEMS), None)
+    mirror(lake, clock, ITEMS)
+    assert follow(lake, clock, ITEMS).watermark is not None
+    late = TableRef.parse("shop.late")
+    lake.create(late).append(rows(1))
+    with App(load_config(lake.config_path), now=clock) as app:
+        app.join_groups()  # as the DAG does that resolves patterns
+        document = (lake.mirror_folder / "_groups/shop.json").read_bytes()
+        app.join_groups()
+    assert (lake.mirror_folder / "_groups/shop.json").read_bytes() == document
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest) == (None, str(late))
+    assert [move.table for move in found.moves_back] == [str(late)]
+    lake.source.drop_table(str(late))
+    with App(load_config(lake.config_path), now=clock) as app:
+        assert app.forget_in_group("shop", str(late)).watermark is not None

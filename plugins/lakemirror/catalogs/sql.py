@@ -192,7 +192,8 @@ class SqlCatalog:
         from sqlalchemy.exc import IntegrityError, OperationalError
 
         cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
-        message = f"the database of catalog {self._name} did not answer ({cause}: {cleaned(str(err.orig), self._properties['uri'])})"
+        said = cleaned(str(err.orig), self._properties["uri"])
+        message = f"the database of catalog {self._name} did not answer ({cause}: {said})"
         if isinstance(err, OperationalError | IntegrityError):
             return TransientError(op, subject, message, "run again")
         return PermanentError(op, subject, message, "check catalog.uri and what the database says")

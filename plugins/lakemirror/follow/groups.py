@@ -74,6 +74,12 @@ def record(
     return after
 
 
+def join(store: ObjectStore, location: str, group: str, members: Iterable[str], now: datetime) -> None:
+    """These tables belong to the group, also those that were never mirrored: a follower without a source knows none."""
+    names = tuple(members)
+    _change(store, uri_of(location, group), group, lambda before: before.joined(names, now))
+
+
 def lower(store: ObjectStore, location: str, group: str, table: str, coming: Reached, now: datetime) -> None:
     """Before the catalog shows a version that covers less than the entry says: readers are told of less first."""
 

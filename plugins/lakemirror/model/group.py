@@ -88,6 +88,11 @@ class GroupWatermark:
         joined = {name: self.tables.get(name) for name in {*self.tables, *members, table}}
         return self._with({**joined, table: reached.after(joined[table])}, now, table)
 
+    def joined(self, members: Iterable[str], now: datetime) -> GroupWatermark:
+        """With these members beside those that it has; of new ones nothing is visible yet."""
+        new = sorted({*members} - self.tables.keys())
+        return self._with({**self.tables, **dict.fromkeys(new)}, now, new[0]) if new else self
+
     def lowered(self, table: str, reached: Reached, now: datetime) -> GroupWatermark:
         """With this entry, also if it says less of the version that is shown."""
         return self._with({**self.tables, table: reached}, now, table)

@@ -15,6 +15,7 @@ from lakemirror.model.marker import Marker
 from lakemirror.model.results import GroupResult
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectStore
+from lakemirror.usecases.ports import Ports
 
 
 def members(config: Config, tables: Iterable[TableRef], group: str) -> tuple[str, ...]:
@@ -23,6 +24,14 @@ def members(config: Config, tables: Iterable[TableRef], group: str) -> tuple[str
 
 def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
     return tuple(sorted({name for table in tables if (name := config.knobs_for(table).group) is not None}))
+
+
+def join(ports: Ports, group: str, now: datetime) -> None:
+    """Say who belongs to a group by patterns, which only a source tells. Names that stand there every follower knows."""
+    config = ports.config
+    if config.has_patterns and ports.has_source:
+        names = map(str, ports.source_catalog.tables())
+        groups.join(ports.mirror_store, config.mirror.location, group, members(config, config.match(names), group), now)
 
 
 def note_current(

@@ -174,6 +174,8 @@ class MirrorRun:
         marks = [("publish", self.timer())]
         if change.from_version is None:  # every later version comes after one that was announced
             register.announce(self.bench.mirror, self.ports.config.mirror.location, self.table)
+            if self.knobs.group is not None:
+                grouping.join(self.ports, self.knobs.group, self.now())
         marker = pipeline.publish(
             change,
             plan,

@@ -257,7 +257,9 @@ class Watch:
     def head_gone(self) -> None:
         if not self.dropped:
             self.violate("4: the table is gone from the mirror, and was not dropped")
-        self.head = None
+        if self._is_foreign_to(self.begun) and self.by not in OPERATORS:
+            self.violate(f"12: {self.by} dropped what somebody else had committed before it began")
+        self.head = self.foreign_at = None
 
     def head_moved(self, metadata: Json, metadata_uri: str | None) -> None:
         """The mirror catalog shows another head; a catalog of pointers names our own file."""

@@ -27,7 +27,7 @@ def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
 
 
 def join(ports: Ports, group: str, now: datetime) -> None:
-    """Say who belongs to a group by patterns, which only a source tells. Names that stand there every follower knows."""
+    """Say who belongs to a group by patterns, which only a source tells; tables that are named every follower knows."""
     config = ports.config
     if config.has_patterns and ports.has_source:
         names = map(str, ports.source_catalog.tables())

@@ -126,13 +126,12 @@ def _painted(source: MemorySource) -> None:
 
 
 def _undone(source: MemorySource) -> None:
-    """A state that is left again for one like that before it; and once more."""
+    """A state that is left again for one like that before it."""
     source.append()
-    for _ in range(2):
-        source.properties["color"] = "red"
-        source.publish()
-        del source.properties["color"]
-        source.publish()
+    source.properties["color"] = "red"
+    source.publish()
+    del source.properties["color"]
+    source.publish()
 
 
 def _recreated(source: MemorySource) -> None:

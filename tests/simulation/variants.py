@@ -171,11 +171,6 @@ def noted_of_any() -> AbstractContextManager[None]:
     return replaced(groups, "reached", old, "current is not None")
 
 
-def left_state_covers() -> AbstractContextManager[None]:
-    """A newer version is taken to cover all that the one before it did, also if the source had left its state."""
-    return replaced(groups, "reached", "is_chosen or was_left", "is_chosen")
-
-
 def dropped_counts() -> AbstractContextManager[None]:
     """What was published before a drop is published still."""
     old = "if version > dropped and version not in late"
@@ -221,7 +216,6 @@ BROKEN: dict[str, Broken] = {
     "a foreign head is dropped": _of(foreign_dropped, 12),
     "what is current is noted too late": _of(noted_too_late, 11, kind="groups"),
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
-    "a state that the source has left covers what came after": _of(left_state_covers, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
     "dropped versions count": _of(dropped_counts, 4),
 }

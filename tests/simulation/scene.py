@@ -113,7 +113,7 @@ class Scene:
         return world.violation
 
     def _add(self, name: str, work: Callable[[Actor], None], starts: int = 6) -> None:
-        # what a clock is wrong beyond the knob is allowed for in watermarks, which would hide most that is wrong in them
+        # what a clock is wrong beyond the knob is allowed for in watermarks: that hides most of what is wrong in them
         skew_s = (0.0, 2.0, -2.0, 0.0 if self.settings.grouped else 40.0)[self.choices.of(4)]
         self.watch.clock_error_s = max(self.watch.clock_error_s, skew_s - SKEW_S)
         self.world.actors.append(Actor(name, self.world, work, skew_s, starts, wakes_at=self.world.time))

@@ -43,7 +43,7 @@ def bounded_url(uri: str, subject: str = "catalog.uri") -> URL:
     except (SQLAlchemyError, ValueError):
         is_split = True
     if is_split:
-        hint = "write it like postgresql://user:password@host/database, and percent-encode the password (@ is %40)"
+        hint = "write postgresql://, then user:password, @ and host/database; percent-encode the password (@ is %40)"
         raise UsageError("open database", subject, "it is not an address of a database", hint)
     try:
         is_bounded = _is_bounded(url)

@@ -40,6 +40,7 @@ class RestDouble:
         self.headers: dict[str, str] = {}
         self.unknown_updates: set[str] = set()
         self.overwrite = 406  # what register answers to it; 200: it does
+        self.lost: set[str] = set()  # tables whose file is gone
         self.keeps_head = False  # register says yes and does nothing
         self.keys: list[uuid.UUID] = []  # of idempotency, as they came
         self.google: TokenServer | None = None  # at /token
@@ -90,7 +91,10 @@ class RestDouble:
         if verb == "POST":
             return self._commit(path, body)
         if verb == "DELETE":
+            self.lost.discard(path)
             return (204, {}, {}) if self.tables.pop(path, None) else (404, _error("NoSuchTableException", "gone"), {})
+        if path in self.lost:
+            return 404, _error("NotFoundException", "no such file"), {}
         if path not in self.tables:
             return 404, _error("NoSuchTableException", "not there"), {}
         place, metadata = self.tables[path]
@@ -105,6 +109,7 @@ class RestDouble:
             return 409, _error("AlreadyExistsException", "there"), {}
         if self.keeps_head:
             return 200, {}, {}
+        self.lost.discard(path)
         self.tables[path] = body["metadata-location"], self.files[body["metadata-location"]]
         return 200, {}, {}
 

@@ -33,6 +33,7 @@ from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
     from lakemirror.config.knobs import Knobs
+    from lakemirror.model.marker import Marker
     from lakemirror.replicate.change import Change
     from lakemirror.replicate.detect import Unchanged
     from lakemirror.replicate.stage import Engine, Progress
@@ -222,6 +223,7 @@ class App:
             ports.mirror_store,
             adopt=adopt,
             overwrite_foreign=overwrite_foreign,
+            before_commit=partial(self._lower_in_group, table),
         )
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
@@ -258,6 +260,13 @@ class App:
         ports = self._ports
         return grouping.describe(ports.mirror_store, self.config.mirror.location, name, members, self._now())
 
+    def join_groups(self) -> None:
+        """Tell the groups of all tables that patterns match at the source; writes what is new, and nothing else."""
+        from lakemirror.usecases import grouping
+
+        for name in grouping.group_names(self.config, self.resolve_patterns()):
+            grouping.join(self._ports, name, self._now())
+
     def forget_in_group(self, name: str, table: str) -> GroupResult:
         """The group without this table, which the configuration must not have in it; the only way out of a group."""
         from lakemirror.usecases import grouping
@@ -265,6 +274,14 @@ class App:
         store, location, tables = self._ports.mirror_store, self.config.mirror.location, self.tables()
         grouping.forget(store, self.config, tables, name, table, self._now())
         return grouping.describe(store, location, name, grouping.members(self.config, tables, name), self._now())
+
+    def _lower_in_group(self, table: TableRef, coming: Marker) -> None:
+        from lakemirror.usecases import grouping
+
+        group = self.config.knobs_for(table).group
+        if group is not None:
+            store, location, layout = self._ports.mirror_store, self.config.mirror.location, self._ports.layout(table)
+            grouping.lower_before(store, location, group, table, layout, coming, self._now())
 
     def _record_in_group(self, table: TableRef, version: int | None) -> None:
         """None: the catalog shows no table."""
@@ -284,15 +301,18 @@ class App:
     def _is_gone(self, table: TableRef) -> bool:
         return self._ports.mirror_catalog.load(table) is None
 
-    def drop_mirror(self, table: TableRef) -> DropResult:
-        """Take the table out of the mirror catalog for good; its files stay for garbage collection."""
+    def drop_mirror(self, table: TableRef, *, overwrite_foreign: bool = False) -> DropResult:
+        """Take the table out of the mirror catalog for good; its files stay for garbage collection.
+
+        A head that is not ours only with `overwrite_foreign`.
+        """
         from lakemirror.usecases import grouping
         from lakemirror.usecases.drop import drop_mirror
         from lakemirror.usecases.fencing import fence_of
 
         ports, knobs = self._ports, self.config.knobs_for(table)
         fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
-        result = drop_mirror(table, ports, fence, self._now())
+        result = drop_mirror(table, ports, fence, self._now(), overwrite_foreign=overwrite_foreign)
         location, is_gone = self.config.mirror.location, partial(self._is_gone, table)
         grouping.record_gone(ports.mirror_store, location, table, self._now(), is_gone, None)
         return result

@@ -250,8 +250,9 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
 
     Another try may have published this ordinal since the run looked, also before it took its lease, and it was demoted
     again: then a ready marker that comes late changes nothing, whatever its bytes are, and stays where it is. Or the
-    version that it builds on was demoted since: it is taken back as well. Or the mirror was dropped since: then it is
-    passed over as it is, and the next run demotes it.
+    version that it builds on was demoted since: it is taken back as well. Or one further back was, by somebody who has
+    not come up to its parent yet, or the mirror was dropped since: then it is passed over as it is, and the next run
+    demotes it.
     """
     uri, found = layout.ready(marker.version), published(store, layout)
     parent = marker.parent
@@ -262,6 +263,8 @@ def refuse_demoted(store: ObjectStore, layout: TableLayout, marker: Marker) -> N
     if parent is not None and parent > found.dropped and parent in found.gone:
         _take_back(store, layout, marker.version)
         raise LostRaceError("publish", uri, f"v{parent}, which it builds on, was demoted", "run again")
+    if found.lacks(marker.version):
+        raise LostRaceError("publish", uri, "a version that it builds on was demoted", "run again")
 
 
 def refuse_late(store: ObjectStore, layout: TableLayout, newest: Newest) -> None:

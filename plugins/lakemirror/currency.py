@@ -20,15 +20,26 @@ _MAX_BYTES = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """Every commit on the source before `as_of` is in `version`."""
+    """Every commit on the source before `as_of` is in `version`.
+
+    `source_committed_at` is when the source's state was committed that the run has seen, by the source's own clock:
+    later than the version's own where the source has changed and gone back. None: an older Lakemirror noted it.
+    """
 
     version: int
     as_of: datetime
+    source_committed_at: datetime | None = None
+
+    def is_of_after(self, committed_at: datetime) -> bool:
+        """Whether the state that it speaks of came after one that was committed then; both by the source's clock."""
+        return self.source_committed_at is not None and committed_at < self.source_committed_at
 
 
 def note(store: ObjectStore, layout: TableLayout, current: Current) -> None:
     """The later note counts; two replicators that note at once differ by moments, and either is true."""
-    document = {"version": current.version, "as_of": current.as_of.astimezone(UTC).isoformat()}
+    document: dict[str, object] = {"version": current.version, "as_of": current.as_of.astimezone(UTC).isoformat()}
+    if current.source_committed_at is not None:
+        document["source_committed_at"] = current.source_committed_at.astimezone(UTC).isoformat()
     store.put(layout.current, json.dumps(document).encode(), Overwrite())
 
 
@@ -40,10 +51,14 @@ def read(store: ObjectStore, layout: TableLayout) -> Current | None:
     try:
         document = bounded_json.object_of(data, max_values=10)
         version, as_of = document["version"], datetime.fromisoformat(document["as_of"])
+        told = document.get("source_committed_at")
+        committed_at = None if told is None else datetime.fromisoformat(told)
+        if committed_at is not None and committed_at.tzinfo is None:
+            raise ValueError("a time has no zone")
         if type(version) is not int or version < 1 or as_of.tzinfo is None:
             raise ValueError("version or time are not as they should be")
     except (ValueError, KeyError, TypeError) as err:
         raise PermanentError(
             "read note", layout.current, f"not as it was written ({err!r})", "delete it: the next run writes it anew"
         ) from err
-    return Current(version, as_of.astimezone(UTC))
+    return Current(version, as_of.astimezone(UTC), None if committed_at is None else committed_at.astimezone(UTC))

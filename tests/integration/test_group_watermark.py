@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,7 @@ from lakemirror.app import App
 from lakemirror.config.loader import load_config
 from lakemirror.errors import UsageError
 from lakemirror.follow import groups
+from lakemirror.model.group import Reached
 from lakemirror.model.results import GroupResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
@@ -259,3 +261,81 @@ def test_a_dropped_mirror_takes_the_watermark_away_and_says_so(lake: Lake, dies_
     lake.source.load_table(str(ORDERS)).append(rows(1, 1))
     mirror(lake, clock, ORDERS)
     assert follow(lake, clock, ORDERS).watermark is not None, "mirrored again it counts again"
+
+
+def test_what_was_set_and_taken_away_again_while_a_run_was_at_work(lake: Lake) -> None:
+    """A run found a state that the source has left for one like v1, as another run has noted: v2 covers less than v1.
+
+    The watermark goes back before readers see v2, and says so; a follower that dies then leaves nothing wrong.
+    """
+    clock = Clock()
+    both_shown(lake, clock)
+    orders = lake.source.load_table(str(ORDERS))
+    with orders.transaction() as change:
+        change.set_properties(owner="x")
+    slow = App(load_config(lake.config_path), now=clock, owner="a slow run")
+    found = slow.detect(ORDERS)
+    with orders.transaction() as change:
+        change.remove_properties("owner")
+    undone_at = datetime.fromtimestamp(orders.metadata.last_updated_ms / 1000, UTC)
+    clock.later(60 * 60)
+    for table in (ORDERS, ITEMS):
+        with App(load_config(lake.config_path), now=clock, owner="another installation") as app:
+            assert app.mirror(table, engine=LocalEngine(2)).lane == "none"
+        before = follow(lake, clock, table)
+    assert before.watermark is not None
+    assert before.watermark > undone_at
+    assert slow.mirror(ORDERS, detected=found, engine=LocalEngine(2)).version == 2
+    with lake.follower() as follower:
+        catalog = follower._ports.mirror_catalog
+        commit = catalog.commit
+
+        def crash(*args: Any) -> None:
+            commit(*args)
+            raise SimulatedCrash
+
+        catalog.commit = crash  # type: ignore[method-assign]
+        with pytest.raises(SimulatedCrash):
+            follower.follow(ORDERS)
+    with App(load_config(lake.config_path), now=clock) as app:
+        found_then = app.group("shop")
+    assert found_then.watermark is not None
+    assert found_then.watermark < undone_at
+    after = follow(lake, clock, ORDERS)
+    assert (after.watermark, after.tables[str(ORDERS)]) == (
+        found_then.watermark,
+        Reached(2, found_then.watermark),
+    )
+    assert [(move.was, move.now, move.table) for move in after.moves_back] == [
+        (before.watermark, after.watermark, str(ORDERS))
+    ]
+    mirror(lake, clock, ORDERS)
+    mirror(lake, clock, ITEMS)
+    follow(lake, clock, ITEMS)
+    assert follow(lake, clock, ORDERS).watermark == undone_at
+
+
+def test_a_member_by_pattern_that_was_never_mirrored_holds_it_back(tmp_path: Path) -> None:
+    """A follower knows no source: the replicator says who belongs to the group."""
+    lake = Lake(tmp_path, tables=[{"match": "shop.*", "group": "shop"}])
+    clock = Clock()
+    lake.create(ORDERS).append(rows(1))
+    lake.create(ITEMS).append(rows(1))
+    mirror(lake, clock, ORDERS)
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest, found.tables[str(ITEMS)]) == (None, str(ITEMS), None)
+    mirror(lake, clock, ITEMS)
+    assert follow(lake, clock, ITEMS).watermark is not None
+    late = TableRef.parse("shop.late")
+    lake.create(late).append(rows(1))
+    with App(load_config(lake.config_path), now=clock) as app:
+        app.join_groups()  # as the DAG does that resolves patterns
+        document = (lake.mirror_folder / "_groups/shop.json").read_bytes()
+        app.join_groups()
+    assert (lake.mirror_folder / "_groups/shop.json").read_bytes() == document
+    found = follow(lake, clock, ORDERS)
+    assert (found.watermark, found.slowest) == (None, str(late))
+    assert [move.table for move in found.moves_back] == [str(late)]
+    lake.source.drop_table(str(late))
+    with App(load_config(lake.config_path), now=clock) as app:
+        assert app.forget_in_group("shop", str(late)).watermark is not None

@@ -1,4 +1,7 @@
-"""kill -9 of `lakemirror sync` at each of its writes to real servers: the mirror is old or new, and the next run ends.
+"""kill -9 of `lakemirror sync` at writes to real servers: the mirror is old or new, and the next run ends.
+
+At each write that decides something, before and after it; of the others, which are the same whoever writes them again,
+at half, before or after, drawn in each run.
 
 The process is killed by the proxy through which it speaks to the mirror's store and catalog: just before the server
 hears of a request, or when the server has done what it was asked and before anybody is told.

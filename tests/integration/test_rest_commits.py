@@ -12,11 +12,14 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 
 from dev.services import Services
 from lakemirror.catalogs.comparison import described, differing
@@ -27,6 +30,7 @@ from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import Create
+from tests.lake import Lake, rows
 from tests.published_tables import NEW_KINDS, STEPS, Table
 
 Json = dict[str, Any]
@@ -330,3 +334,69 @@ class TestLateTags:
         assert shown is not None
         assert shown.metadata is not None
         assert left_out_of(shown.metadata) == {}
+
+
+def mirrored(services: Services, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TableRef, Lake]:
+    """A lake in plain files that is mirrored to Iceberg's server and shown there as v1."""
+    table = TableRef((f"ns{uuid.uuid4().hex[:8]}",), "orders")
+    lake = Lake(folder, tables=[{"name": str(table)}])
+    document = yaml.safe_load(lake.config_path.read_text())
+    mirror = {"name": "cloud", "type": "rest"}
+    for number, (key, value) in enumerate(services.mirror_properties.items()):
+        monkeypatch.setenv(f"MIRROR_{number}", value)
+        mirror[key] = "rest" if key == "type" else f"${{MIRROR_{number}}}"
+    document["mirror"] = {"catalog": mirror, "location": services.mirror_location}
+    lake.config_path.write_text(yaml.safe_dump(document))
+    lake.create(table).append(rows(3))
+    lake.mirror(table)
+    lake.app().follow(table)
+    return table, lake
+
+
+@pytest.mark.parametrize("has_moved", [True, False])
+def test_the_way_out_of_a_foreign_append(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_moved: bool
+) -> None:
+    """This server has no whole swap, and never counts sequence numbers back: dropping theirs leads on, nothing else."""
+    table, lake = mirrored(services, tmp_path, monkeypatch)
+    with load_catalog("theirs", **services.mirror_properties) as theirs:
+        theirs.load_table(str(table)).append(rows(1, 99))
+        if has_moved:
+            lake.source.load_table(str(table)).append(rows(1, 3))
+            lake.mirror(table)
+            with pytest.raises(PermanentError, match="foreign commit"):
+                lake.app().follow(table)
+            with pytest.raises(PermanentError, match=f"{UNSUPPORTED}.*sequence number"):
+                lake.app().follow(table, overwrite_foreign=True)
+            with pytest.raises(PermanentError, match="was not published by Lakemirror"):
+                lake.app().drop_mirror(table)
+        else:
+            assert lake.app().follow(table, adopt=True).version == 1
+            lake.source.load_table(str(table)).append(rows(1, 3))
+            lake.mirror(table)
+            with pytest.raises(PermanentError, match=f"{UNSUPPORTED}.*sequence number"):
+                lake.app().follow(table)
+        lake.app().drop_mirror(table, overwrite_foreign=has_moved)
+        assert not theirs.table_exists(str(table))
+        for version in (3, 4):
+            assert lake.mirror(table).version == version
+            assert lake.app().follow(table).version == version
+            shown = theirs.load_table(str(table)).scan().to_arrow().to_pylist()
+            assert sorted(shown, key=lambda row: row["id"]) == lake.source_rows(table)
+            lake.source.load_table(str(table)).append(rows(1, version + 1))
+
+
+def test_a_head_whose_file_is_gone_can_be_dropped(services: Services) -> None:
+    """The server still has the table, and says what it lacks."""
+    world = World(services, 2)
+    world.go(["append", "publish", "append"])
+    head = world.catalog.load(world.ref)
+    assert head is not None
+    world.store.delete([head.metadata_uri])
+    lost = world.catalog.load(world.ref)
+    assert lost is not None
+    assert (lost.metadata, "NotFoundException" in str(lost.problem)) == (None, True)
+    with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: what it shows cannot be read"):
+        world.catalog.commit(world.ref, lost, Published(head.metadata_uri, world.table.publish()))
+    world.catalog.drop(world.ref, lost)
+    assert world.catalog.load(world.ref) is None

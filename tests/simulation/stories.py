@@ -117,6 +117,23 @@ def _properties(source: MemorySource) -> None:
     source.append()
 
 
+def _painted(source: MemorySource) -> None:
+    """Nothing but properties, many times: of such commits requirements say little."""
+    source.append()
+    for number in range(6):
+        source.properties[f"color{number % 2}"] = str(number)
+        source.publish()
+
+
+def _undone(source: MemorySource) -> None:
+    """A state that is left again for one like that before it."""
+    source.append()
+    source.properties["color"] = "red"
+    source.publish()
+    del source.properties["color"]
+    source.publish()
+
+
 def _recreated(source: MemorySource) -> None:
     source.append()
     source.append()
@@ -151,11 +168,14 @@ _TOLD: dict[str, tuple[int, Callable[[MemorySource], None]]] = {
     "deletes": (2, _deletes),
     "rollback": (2, _rollback),
     "properties": (2, _properties),
+    "undone": (2, _undone),
+    "painted": (2, _painted),
     "recreated": (2, _recreated),
     "expired": (2, _expired),
     "tags": (3, _tags),
 }
-NAMES = tuple(_TOLD)
+_DIRECTED = ("painted",)  # for schedules of a kind alone
+NAMES = tuple(name for name in _TOLD if name not in _DIRECTED)
 # What was recreated may have to be swapped as a whole, by a server that compares nothing (docs/catalogs.md).
 FOR_REST = tuple(name for name in NAMES if name != "recreated")
 

@@ -13,7 +13,8 @@ from tests.simulation.rest import RestServer
 from tests.simulation.watch import ROOT, Watch
 
 NAME = "stranger"
-WAYS_OUT = ({"adopt": True}, {"overwrite_foreign": True})
+WAYS_OUT = ({"adopt": True}, {"overwrite_foreign": True}, {})  # the last: the table is dropped, whoever wrote its head
+_SNAPSHOT = 9_000_000_000_000_000_000
 
 
 def commit_by_pointer(database: Database, objects: dict[str, bytes], watch: Watch) -> None:
@@ -34,4 +35,21 @@ def commit_by_updates(server: RestServer, watch: Watch) -> None:
 
 
 def _altered(metadata: dict[str, Any], moment: int) -> dict[str, Any]:
-    return {**metadata, "properties": {**metadata.get("properties", {}), "written-by": f"a stranger at {moment}"}}
+    """Another property, or a snapshot: sequence numbers go on from there, and no catalog counts them back."""
+    head = metadata.get("current-snapshot-id")
+    mine = [one for one in metadata.get("snapshots", ()) if one["snapshot-id"] == head]
+    if moment % 2 or not mine:
+        return {**metadata, "properties": {**metadata.get("properties", {}), "written-by": f"a stranger at {moment}"}}
+    number, sequence = _SNAPSHOT + moment, metadata["last-sequence-number"] + 1
+    made = {**mine[0], "snapshot-id": number, "parent-snapshot-id": head, "sequence-number": sequence}
+    made["timestamp-ms"] = metadata["last-updated-ms"]
+    if "next-row-id" in metadata:
+        made |= {"first-row-id": metadata["next-row-id"], "added-rows": 0}
+    return {
+        **metadata,
+        "snapshots": [*metadata["snapshots"], made],
+        "last-sequence-number": sequence,
+        "current-snapshot-id": number,
+        "refs": {**metadata["refs"], "main": {**metadata["refs"]["main"], "snapshot-id": number}},
+        "snapshot-log": [*metadata["snapshot-log"], {"snapshot-id": number, "timestamp-ms": made["timestamp-ms"]}],
+    }

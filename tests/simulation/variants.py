@@ -9,15 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 from lakemirror import bridge
-from lakemirror.catalogs import sql
+from lakemirror.catalogs import rest_commits, sql, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
-from lakemirror.follow import follower
+from lakemirror.follow import follower, groups
 from lakemirror.replicate import detect, pipeline
 from lakemirror.replicate.transfer import Copied
 from lakemirror.storage.port import Overwrite
 from lakemirror.storage.wrappers.retry import RetryingStore
-from lakemirror.usecases import mirror, stages
+from lakemirror.usecases import drop, mirror, stages
 from lakemirror.usecases.mirror import MirrorRun
 from tests.simulation.mutations import broken, replaced
 
@@ -148,6 +148,41 @@ def demoted_at_once() -> AbstractContextManager[None]:
     return replaced(bridge, "demote", "if head is None or head < version:", "if True:")
 
 
+def foreign_not_judged() -> AbstractContextManager[None]:
+    """The follower goes over whatever the catalog shows."""
+    return replaced(follower, "follow", "if head is not None and head.version is None:", "if False:")
+
+
+def foreign_dropped() -> AbstractContextManager[None]:
+    """A mirror is dropped whoever wrote its head."""
+    old = "if head is not None and head.version is None and not overwrite_foreign:"
+    return replaced(drop, "drop_mirror", old, "if False:")
+
+
+def noted_too_late() -> AbstractContextManager[None]:
+    """What is current is noted as of when it is written, not as of when the source was asked."""
+    old = "self._asked_at - timedelta(seconds=self.knobs.clock_skew_seconds)"
+    return replaced(MirrorRun, "note_current", old, "self.now() + timedelta(seconds=60)")
+
+
+def noted_of_any() -> AbstractContextManager[None]:
+    """A note counts for whatever version readers see."""
+    old = "current is not None and current.version == shown.version"
+    return replaced(groups, "reached", old, "current is not None")
+
+
+def dropped_counts() -> AbstractContextManager[None]:
+    """What was published before a drop is published still."""
+    old = "if version > dropped and version not in late"
+    return replaced(bridge, "published", old, "if version not in late")
+
+
+def unguarded() -> AbstractContextManager[None]:
+    """A commit that brings no new head to a REST catalog moves no number that requirements can name."""
+    old = "is_guarded = may_guard and not _has_new_head(old, new)"
+    return patch.object(rest_commits, "commit_of", broken(updates, "commit_of", old, "is_guarded = False"))
+
+
 @dataclass(frozen=True)
 class Broken:
     """One place broken, and the invariants (of `watch`) that this breaks."""
@@ -177,4 +212,10 @@ BROKEN: dict[str, Broken] = {
     "a marker that came late is built on": _of(late_built_on, 1, 5, 8, kind="markers"),
     "gaps of the chain are left without a record": _of(gaps_left, 5),
     "demoting without a second look": _of(demoted_at_once, 8),
+    "a foreign head is gone over": _of(foreign_not_judged, 12),
+    "a foreign head is dropped": _of(foreign_dropped, 12),
+    "what is current is noted too late": _of(noted_too_late, 11, kind="groups"),
+    "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
+    "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
+    "dropped versions count": _of(dropped_counts, 4),
 }

@@ -257,7 +257,9 @@ class Watch:
     def head_gone(self) -> None:
         if not self.dropped:
             self.violate("4: the table is gone from the mirror, and was not dropped")
-        self.head = None
+        if self._is_foreign_to(self.begun) and self.by not in OPERATORS:
+            self.violate(f"12: {self.by} dropped what somebody else had committed before it began")
+        self.head = self.foreign_at = None
 
     def head_moved(self, metadata: Json, metadata_uri: str | None) -> None:
         """The mirror catalog shows another head; a catalog of pointers names our own file."""
@@ -353,14 +355,21 @@ class Watch:
             self.violate(f"11: the group tells of v{entry['version']}, which was never shown")
             return
         through = datetime.fromisoformat(document["watermark"])
-        state = self.state_of(self.markers[entry["version"]])
-        later = [place for place in range(state + 1, self.states_so_far) if self._is_other(state, place)]
-        if later and (through - self.committed_at[later[0]]).total_seconds() > self.clock_error_s:
-            what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at"
-            self.violate(f"{what} {self.committed_at[later[0]]}")
+        until = self._covered_until(self.state_of(self.markers[entry["version"]]))
+        if until is not None and (through - until).total_seconds() > self.clock_error_s:
+            what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at {until}"
+            self.violate(what)
         was = None if before is None else before["watermark"]
         if was is not None and not is_told and through < datetime.fromisoformat(was):
             self.violate(f"11: the watermark went back from {was} to {through}, and does not say so")
+
+    def _covered_until(self, state: int) -> datetime | None:
+        """When the source left for good what a version of this state shows, as far as it has come; None: it has not.
+
+        It may have gone through other states and come back: readers then see all that there is.
+        """
+        last = max(place for place in range(state, self.states_so_far) if not self._is_other(state, place))
+        return None if last + 1 == self.states_so_far else self.committed_at[last + 1]
 
     def _is_other(self, state: int, later: int) -> bool:
         """Whether a reader could tell these states of the source apart."""

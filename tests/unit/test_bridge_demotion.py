@@ -12,7 +12,7 @@ from lakemirror import bridge
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.model.layout import TableLayout
 from lakemirror.storage.objects import ObstoreStore
-from lakemirror.storage.port import ObjectNotFound, ObjectStore
+from lakemirror.storage.port import Create, ObjectNotFound, ObjectStore
 from lakemirror.storage.wrappers.count import CountingStore
 from lakemirror.storage.wrappers.forward import ForwardingStore
 from tests.unit.markers import AT, marker, put_chain, put_ready, written
@@ -386,6 +386,17 @@ def test_a_run_whose_parent_was_demoted_takes_its_version_back(store: ObjectStor
     for version in (2, 3):
         bridge.restore(store, layout, version)
     bridge.refuse_demoted(store, layout, late)
+
+
+def test_a_run_whose_line_was_cut_further_back_tells_of_no_success(store: ObjectStore, layout: TableLayout) -> None:
+    """Whoever demotes v1 died after its record, before it came to v2."""
+    put_chain(store, layout, (1, None), (2, 1))
+    store.put(layout.demoted(1), store.get(layout.ready(1)).data, Create())
+    late = marker(layout, 3, parent=2)
+    bridge.publish(store, layout, late, written(late))
+    with pytest.raises(LostRaceError, match="a version that it builds on was demoted"):
+        bridge.refuse_demoted(store, layout, late)
+    assert bridge.published(store, layout).ready == ()
 
 
 def test_what_a_version_leaves_out_is_demoted_before_it_is_published(store: ObjectStore, layout: TableLayout) -> None:

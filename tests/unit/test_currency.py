@@ -21,6 +21,9 @@ def test_the_later_note_counts() -> None:
     for hour in (1, 2):
         currency.note(store, LAYOUT, currency.Current(hour, datetime(2026, 5, 1, hour, tzinfo=UTC)))
     assert currency.read(store, LAYOUT) == currency.Current(2, datetime(2026, 5, 1, 2, tzinfo=UTC))
+    told = currency.Current(2, datetime(2026, 5, 1, 3, tzinfo=UTC), datetime(2026, 5, 1, 1, tzinfo=UTC))
+    currency.note(store, LAYOUT, told)
+    assert currency.read(store, LAYOUT) == told
 
 
 @pytest.mark.parametrize(

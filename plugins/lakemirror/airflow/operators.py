@@ -159,6 +159,7 @@ class ResolveTablesOperator(BaseOperator):
             if added or removed:
                 tables_file.write(self.tables_path, names)
             refused = app.refused_tables()
+            app.join_groups()
         for error in refused.values():
             self.log.warning("not mirrored: %s", error)
         for name in added:

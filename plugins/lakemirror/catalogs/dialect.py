@@ -71,7 +71,7 @@ def _misplaced(table: TableRef, old: Json | None, new: Json) -> Objection | None
     place = str(new["location"]).rstrip("/")
     if old is not None and str(old.get("location")).rstrip("/") != place:
         told = f"a table stays where it is (want {old.get('location')}, got {place})"
-        return Objection(told, "drop the mirror table, and follow again")
+        return Objection(told, "drop the mirror table, and then sync")
     if place.rpartition("/")[2] != table.name:
         told = f"a table lies in a folder of its own name (want …/{table.name}, got {place})"
         return Objection(told, "keep mirror.location as it was, or drop the mirror table")

@@ -35,6 +35,7 @@ class MirrorHead:
 
     metadata_uri: str
     metadata: Json | None = field(default=None, repr=False)
+    problem: str | None = None  # why a catalog that keeps metadata itself cannot show it
     token: str | None = None  # what the catalog itself compares, if that is not the place
 
 

@@ -27,6 +27,9 @@ MAX_PAGES: Final = 10_000
 _TABLE: Final = "namespaces/{namespace}/tables/{table}"
 _TRANSACTION: Final = "transactions/commit"
 _NOT_MODIFIED: Final = 304
+_NOT_FOUND: Final = 404
+_FILE_IS_GONE: Final = "NotFoundException"  # the table is there: Iceberg's server says so of the file of its head
+UNKNOWN_PLACE: Final = "(a file that is gone)"
 
 __all__ = ["UNSUPPORTED", "RestCatalog", "WithLease"]
 
@@ -138,17 +141,23 @@ class RestCatalog:
         )
 
     def load(self, table: TableRef) -> MirrorHead | None:
-        answer = self._load(table, "read head")
-        if answer is None:
+        """What the server shows but nobody can read is a head with a `problem`: an operator may end that."""
+        path = self._client.table_path(table)
+        answer = self._client.get(path, "read head", str(table))
+        if answer.says_missing:
             return None
-        metadata = answer.body.get("metadata")
+        if answer.status == _NOT_FOUND and answer.error_type == _FILE_IS_GONE:
+            return MirrorHead(UNKNOWN_PLACE, problem=self._client.words(answer))
+        if not answer.is_ok:
+            raise self._client.explained(answer, "read head", str(table))
+        place, metadata = self._place(answer, table, "read head"), answer.body.get("metadata")
         if not isinstance(metadata, dict) or "format-version" not in metadata:
-            raise PermanentError("read head", str(table), "the catalog shows no table metadata", "check the catalog")
+            return MirrorHead(place, problem="the catalog shows no table metadata")
         try:
             metadata_shape.check(metadata)
         except Malformed as err:
-            raise PermanentError("read head", str(table), f"its metadata is not whole ({err})", "check it") from err
-        return MirrorHead(self._place(answer, table, "read head"), metadata)
+            return MirrorHead(place, problem=f"it is not whole: {err}")
+        return MirrorHead(place, metadata)
 
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         self._commits.commit(table, expected, new)

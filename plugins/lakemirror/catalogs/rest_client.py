@@ -151,6 +151,9 @@ class RestClient:
 
         return self._patiently(send, BusyError)
 
+    def words(self, answer: Answer) -> str:
+        return self._transport.words(answer)
+
     def explained(self, answer: Answer, op: str, subject: str) -> PermanentError:
         """An answer that the caller has no use for."""
         hint = "check catalog.uri, warehouse and what the catalog says"

@@ -71,15 +71,18 @@ class RestCommits:
         if found is not None:
             raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {found.message}", found.hint)
         try:
-            if expected is None or expected.metadata is None:
+            if expected is None:
                 self._ensure_namespaces(table, new)
                 self._settled(table, expected, new, lambda: self._registered(table, new))
+            elif expected.metadata is None:
+                raise Inexpressible(f"what it shows cannot be read ({expected.problem})")
             else:
                 self._update(table, expected, expected.metadata, new)
         except Inexpressible as err:
             if expected is not None and self._otherwise(table, expected, new):
                 return
-            hint = "drop the table from the mirror's catalog without deleting its files, and follow again"
+            drop = f"drop-mirror {table} --yes"
+            hint = f"`{drop}`, or `{drop} --overwrite-foreign` if somebody else wrote to it, and then sync: files stay"
             raise PermanentError("commit", str(table), f"{UNSUPPORTED}: {err}", hint) from err
 
     def _registered(self, table: TableRef, new: Published) -> Answer:
@@ -153,12 +156,10 @@ class RestCommits:
     def _otherwise(self, table: TableRef, expected: MirrorHead, new: Published) -> bool:
         """No updates lead there. Whether it was swapped as a whole, or went without its late tags."""
         old = expected.metadata
-        if old is None:
-            return False
         if self._swap(table, expected, new):
             return True
-        less = reduced(old, new.metadata)
-        if less is None:
+        less = None if old is None else reduced(old, new.metadata)
+        if old is None or less is None:
             return False
         try:
             self._update(table, expected, old, replace(new, metadata=less))
@@ -244,6 +245,9 @@ class RestCommits:
             raise PermanentError("commit", str(table), message, f"{silence.hint}; then run again") from err
         if _shows(now, new):
             return
+        if now is not None and now.problem is not None:
+            message = f"{err.message}; whether it was made cannot be read back now ({now.problem})"
+            raise PermanentError("commit", str(table), message, "check the catalog; then run again") from err
         if has_moved(expected, now):
             lost = lost_race("commit", table, expected, now)
             raise LostRaceError("commit", str(table), f"{err.message}; {lost.message}", lost.hint) from err

@@ -58,8 +58,8 @@ class Answer:
 
     @property
     def is_trouble(self) -> bool:
-        """The server's own; 501 is a plain no."""
-        return self.status >= 500 and self.status != 501
+        """The server's own, or of the way there (408: what was sent may have been taken); 501 is a plain no."""
+        return self.status == 408 or (self.status >= 500 and self.status != 501)
 
     @property
     def says_missing(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.catalogs.sql_engine import bounded_engine, bounded_uri, bounded_url
+from lakemirror.catalogs.sql_engine import bounded_engine, bounded_uri, bounded_url, cleaned
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
@@ -192,7 +192,8 @@ class SqlCatalog:
         from sqlalchemy.exc import IntegrityError, OperationalError
 
         cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
-        message = f"the database of catalog {self._name} did not answer ({cause}: {err.orig})"
+        said = cleaned(str(err.orig), self._properties["uri"])
+        message = f"the database of catalog {self._name} did not answer ({cause}: {said})"
         if isinstance(err, OperationalError | IntegrityError):
             return TransientError(op, subject, message, "run again")
         return PermanentError(op, subject, message, "check catalog.uri and what the database says")

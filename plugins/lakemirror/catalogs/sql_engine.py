@@ -8,6 +8,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from lakemirror.errors import UsageError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -26,14 +29,41 @@ _BOUNDS: Final = {
 }
 
 
-def bounded_url(uri: str) -> URL:
-    """The address of the database, with the bounds that its driver understands."""
-    from sqlalchemy.engine import make_url
+def bounded_url(uri: str, subject: str = "catalog.uri") -> URL:
+    """The address of the database, with the bounds that its driver understands.
 
-    url = make_url(uri)
-    if not _is_bounded(url):
+    UsageError if it is none. Nothing of its text is told: what looks like a host or a port may be of the password.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        url = make_url(uri)
+        is_split = "@" in (url.host or "")
+    except (SQLAlchemyError, ValueError):
+        is_split = True
+    if is_split:
+        hint = "write postgresql://, then user:password, @ and host/database; percent-encode the password (@ is %40)"
+        raise UsageError("open database", subject, "it is not an address of a database", hint)
+    try:
+        is_bounded = _is_bounded(url)
+        url.get_dialect()
+    except (SQLAlchemyError, ImportError):
+        hint = "write postgresql, postgresql+psycopg, postgresql+psycopg2 or sqlite"
+        raise UsageError("open database", subject, "there is no driver for this kind of database", hint) from None
+    if not is_bounded:
         return url
     return url.update_query_dict({name: value for name, value in _BOUNDS.items() if name not in url.query})
+
+
+def cleaned(text: str, uri: str) -> str:
+    """What a driver says, without the address and the password in it, as they are written and as they are read."""
+    from sqlalchemy.engine import make_url
+
+    password = make_url(uri).password or ""
+    for secret in (uri, quote(password, safe=""), quote(password), str(password)):
+        text = text.replace(secret, "***") if secret else text
+    return text
 
 
 def bounded_uri(uri: str) -> str:

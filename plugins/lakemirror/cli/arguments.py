@@ -180,6 +180,9 @@ def _follow_options(parser: argparse.ArgumentParser) -> None:
 
 def _drop_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="without it nothing is dropped")
+    parser.add_argument(
+        "--overwrite-foreign", action="store_true", help="drop the table also if its head on the mirror is not ours"
+    )
 
 
 _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -146,7 +146,7 @@ def _status(app: App, table: TableRef, asked: Invocation, progress: Any) -> Outc
 
 
 def _drop(app: App, table: TableRef, asked: Invocation, progress: Any) -> Outcome:
-    return Outcome(str(table), app.drop_mirror(table).as_json())
+    return Outcome(str(table), app.drop_mirror(table, overwrite_foreign=asked.overwrite_foreign).as_json())
 
 
 _COMMANDS: dict[str, Callable[[Any, TableRef, Invocation, Any], Outcome]] = {

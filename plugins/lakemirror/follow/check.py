@@ -38,11 +38,11 @@ def check(
     try:
         data = read_metadata(store, marker.metadata_uri)
     except ObjectNotFound as err:
-        raise PermanentError(
-            "follow", marker.metadata_uri, "the marker's metadata file is not in the bucket", "mirror the table again"
-        ) from err
+        told = "the marker's metadata file is not in the bucket"
+        raise PermanentError("follow", marker.metadata_uri, told, f"put it back; {_written_anew(table)}") from err
     if hashlib.sha256(data).hexdigest() != marker.metadata_sha256:
-        raise PermanentError("follow", marker.metadata_uri, "its hash is not the marker's", "it was altered")
+        hint = f"it was altered: put it back as it was; {_written_anew(table)}"
+        raise PermanentError("follow", marker.metadata_uri, "its hash is not the marker's", hint)
     metadata = metadata_json.parse(data, marker.metadata_uri)
     want = (marker.epoch, marker.snapshot_id, str(marker.version))
     claimed = (metadata.get("properties") or {}).get(metadata_json.VERSION_PROPERTY)
@@ -69,6 +69,10 @@ def check(
     if list_uri is not None:
         _check_list(marker, list_uri, layout, store)
     return metadata
+
+
+def _written_anew(table: TableRef) -> str:
+    return f"if it is lost, `drop-mirror {table} --yes --overwrite-foreign`, then sync"
 
 
 def _check_list(marker: Marker, uri: str, layout: TableLayout, store: ObjectStore) -> None:

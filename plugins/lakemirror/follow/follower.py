@@ -9,13 +9,14 @@ the follower looks again after that, and tells.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakemirror import bridge
 from lakemirror.catalogs.comparison import described, differing
 from lakemirror.catalogs.ports import MirrorCatalog, MirrorHead, Published
-from lakemirror.errors import LostRaceError, PermanentError
+from lakemirror.errors import LostRaceError, PermanentError, UnsupportedError
 from lakemirror.follow import inbox
 from lakemirror.follow.check import check, read_metadata
 from lakemirror.formats.iceberg import metadata_json
@@ -71,21 +72,32 @@ def demoted_head(head: Head) -> tuple[str, ...]:
     )
 
 
+def drop_foreign(table: TableRef) -> str:
+    """The command that takes a table out of the catalog, whoever wrote its head."""
+    return f"`drop-mirror {table} --yes --overwrite-foreign`"
+
+
 def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, table: TableRef) -> Head | None:
     """The mirror's head as catalog and bucket tell it.
 
     It is ours if it claims a version whose ready marker names this very file; or, where the catalog shows metadata
-    itself, if that is exactly what the marker's file says, wherever the server keeps it.
+    itself, if that is exactly what the marker's file says, wherever the server keeps it. What cannot be read for good
+    is not ours, so that an operator has a way out of it.
     """
     shown = catalog.load(table)
     if shown is None:
         return None
+    if shown.problem is not None:
+        return Head(shown, None, None, None, ("metadata",), details=(f"metadata ({shown.problem})",))
     metadata = shown.metadata
     if metadata is None:
         if not is_below(shown.metadata_uri, layout.root):
             details = (f"place (want it below {layout.root}, got {shown.metadata_uri})",)
             return Head(shown, None, None, None, ("place",), details=details)
-        metadata = _read_head(store, shown.metadata_uri, table)
+        try:
+            metadata = _read(store, shown.metadata_uri)
+        except PermanentError as err:
+            return Head(shown, None, None, None, ("file",), details=(f"file ({_told(err)})",))
     claimed = _claimed(metadata)
     changed: dict[str, str] = {"version": f"version (it claims {claimed or 'none'})"}
     if _VERSION.fullmatch(claimed) is not None:
@@ -101,13 +113,12 @@ def head_of(catalog: MirrorCatalog, store: ObjectStore, layout: TableLayout, tab
     )
 
 
-def _read_head(store: ObjectStore, uri: str, table: TableRef) -> dict[str, Any]:
-    try:
-        return metadata_json.parse(read_metadata(store, uri), uri)
-    except ObjectNotFound as err:
-        raise PermanentError(
-            "follow", str(table), f"the mirror's head {uri} is not in the bucket", "restore it; nothing was changed"
-        ) from err
+def _read(store: ObjectStore, uri: str) -> dict[str, Any]:
+    return metadata_json.parse(read_metadata(store, uri), uri)
+
+
+def _told(err: PermanentError) -> str:
+    return "it is not in the bucket" if isinstance(err, ObjectNotFound) else err.message
 
 
 def _changed(
@@ -126,20 +137,23 @@ def _changed(
         return found
     except ObjectNotFound:
         return {"version": f"version (it claims {version}, which was never ready)"}
+    except UnsupportedError:  # of a newer Lakemirror, not damaged
+        raise
+    except PermanentError as err:
+        return {"marker": f"marker (of v{version}: {err.message})"}
 
 
 def _differing_from(store: ObjectStore, marker: Marker, shown: MirrorHead, got: dict[str, Any]) -> dict[str, str]:
     if shown.metadata is None and canonical(marker.metadata_uri) == canonical(shown.metadata_uri):
         return {}  # a server that keeps metadata itself may name our file and show another table
-    want = _published(store, marker)
+    try:
+        want = _read(store, marker.metadata_uri)
+    except PermanentError as err:
+        return {"file": f"file (of v{marker.version}, to compare with: {_told(err)})"}
     found = {name: described(want, got, name) for name in differing(want, got)}
     if shown.metadata is None:  # a catalog of pointers: ours is that very file
         found = {"place": f"place (want {marker.metadata_uri}, got {shown.metadata_uri})", **found}
     return found
-
-
-def _published(store: ObjectStore, marker: Marker) -> dict[str, Any]:
-    return metadata_json.parse(read_metadata(store, marker.metadata_uri), marker.metadata_uri)
 
 
 def follow(
@@ -150,8 +164,9 @@ def follow(
     *,
     adopt: bool = False,
     overwrite_foreign: bool = False,
+    before_commit: Callable[[Marker], None] = lambda marker: None,
 ) -> Outcome:
-    """Apply the newest ready marker if the mirror is behind it."""
+    """Apply the newest ready marker if the mirror is behind it; `before_commit` is told of it right before."""
     as_it_is = store
     store = ReadOnceStore(store)  # markers and metadata files never change once they are there
     waiting = inbox.look(store, layout)
@@ -169,6 +184,7 @@ def follow(
     waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
     metadata = check(marker, waiting.before, layout, store, table)
     new = Published(marker.metadata_uri, metadata)
+    before_commit(marker)
     catalog.commit(table, None if head is None else head.shown, new)
     head = _read_back(table, layout, catalog, store, marker, head)
     # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two
@@ -194,7 +210,8 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
         str(table),
         f"foreign commit: the mirror's head {head.metadata_uri} was not published by Lakemirror"
         f"; other {', '.join(head.details)}",
-        "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it",
+        "see who writes to the mirror; --adopt takes over a table of the same uuid, --overwrite-foreign replaces it; "
+        f"where the catalog can do neither, {drop_foreign(table)} and then sync register it anew",
     )
 
 
@@ -202,10 +219,18 @@ def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, marker: M
     """LostRaceError if a foreign head was made from a version of ours that is newer than what would go over it.
 
     It came after this run has listed them, or was demoted since: either way readers would go back. A version that never
-    was does not count.
+    was does not count. Of a head that cannot be read nobody knows what it was made from: it may be any that is there.
     """
-    claimed = _claimed(head.metadata or {})
-    if marker is None or _VERSION.fullmatch(claimed) is None or int(claimed) <= marker.version:
+    if marker is None:
+        return
+    if head.metadata is None:
+        newest = bridge.published(store, layout).newest
+        if newest is not None and newest > marker.version:
+            told = f"the mirror's head cannot be read, and v{newest} was published since this run has listed them"
+            raise LostRaceError("follow", head.metadata_uri, told, "run again")
+        return
+    claimed = _claimed(head.metadata)
+    if _VERSION.fullmatch(claimed) is None or int(claimed) <= marker.version:
         return
     try:
         bridge.read_published(store, layout, int(claimed))

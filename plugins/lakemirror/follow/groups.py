@@ -26,14 +26,16 @@ def reached(store: ObjectStore, layout: TableLayout, shown: Marker) -> Reached:
     """How far the mirror of a table covers its source, now that it shows this version.
 
     What was noted of an earlier version says nothing: this one may be of an older snapshot, and otherwise it was
-    committed after that.
+    committed after that. Unless the source has gone through this state and back to the one before: a run that found it
+    on its way publishes it after another one has noted that the version before is all there is.
     """
     current = currency.read(store, layout)
     through = shown.source_committed_at
     if current is not None and current.version == shown.version:
         through = max(through, current.as_of)
     is_chosen = snapshot_asked_for(shown.source_metadata_location) is not None
-    return Reached(shown.version, through, is_chosen)
+    was_left = current is not None and current.version < shown.version and current.is_of_after(through)
+    return Reached(shown.version, through, is_chosen or was_left)
 
 
 def record(
@@ -70,6 +72,24 @@ def record(
     if was_none and ask_again is not None and after.tables.get(table) is not None and ask_again() is None:
         return record_gone(store, location, group, table, now, lambda: ask_again() is None)
     return after
+
+
+def join(store: ObjectStore, location: str, group: str, members: Iterable[str], now: datetime) -> None:
+    """These tables belong to the group, also those that were never mirrored: a follower without a source knows none."""
+    names = tuple(members)
+    _change(store, uri_of(location, group), group, lambda before: before.joined(names, now))
+
+
+def lower(store: ObjectStore, location: str, group: str, table: str, coming: Reached, now: datetime) -> None:
+    """Before the catalog shows a version that covers less than the entry says: readers are told of less first."""
+
+    def change(before: GroupWatermark) -> GroupWatermark:
+        known = before.tables.get(table)
+        if known is None or coming.version <= known.version or not coming.is_below(known):
+            return before
+        return before.lowered(table, Reached(known.version, coming.through), now)
+
+    _change(store, uri_of(location, group), group, change)
 
 
 def record_gone(

@@ -31,19 +31,20 @@ _MAX_TEXT = 4096
 class Reached:
     """The mirror shows `version` of a table, and with it every commit of its source through `through`.
 
-    `is_chosen`: it is of a snapshot that somebody asked for, which may be older than what was shown before. That is not
-    written down: it decides whether the entry may go back, and nothing else.
+    `is_older`: it may be of an older state than what was shown before, because somebody asked for that snapshot, or
+    because the source had left it again when another run looked. That is not written down: it decides whether the entry
+    may go back, and nothing else.
     """
 
     version: int
     through: datetime
-    is_chosen: bool = field(default=False, compare=False)
+    is_older: bool = field(default=False, compare=False)
 
     def after(self, earlier: Reached | None) -> Reached:
-        """Of the same or a newer version nothing is forgotten, unless that was chosen; of an older one everything."""
+        """Of the same or a newer version nothing is forgotten, unless it may be older; of an older one everything."""
         if earlier is None or self.version < earlier.version or self.through >= earlier.through:
             return self
-        if self.is_chosen and self.version > earlier.version:
+        if self.is_older and self.version > earlier.version:
             return self
         return replace(self, through=earlier.through)
 
@@ -86,6 +87,15 @@ class GroupWatermark:
         """With these members beside those that it has, of which `table` has reached this."""
         joined = {name: self.tables.get(name) for name in {*self.tables, *members, table}}
         return self._with({**joined, table: reached.after(joined[table])}, now, table)
+
+    def joined(self, members: Iterable[str], now: datetime) -> GroupWatermark:
+        """With these members beside those that it has; of new ones nothing is visible yet."""
+        new = sorted({*members} - self.tables.keys())
+        return self._with({**self.tables, **dict.fromkeys(new)}, now, new[0]) if new else self
+
+    def lowered(self, table: str, reached: Reached, now: datetime) -> GroupWatermark:
+        """With this entry, also if it says less of the version that is shown."""
+        return self._with({**self.tables, table: reached}, now, table)
 
     def without_view_of(self, table: str, now: datetime) -> GroupWatermark:
         """The mirror shows nothing of this member any more."""

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from types import UnionType
 from typing import Any
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model import bounded_json
 
 FORMAT = 1
@@ -151,7 +151,7 @@ class Marker:
     @classmethod
     def _from_document(cls, document: dict[str, Any], uri: str) -> tuple[Marker, str]:
         if type(document["format"]) is not int or document["format"] != FORMAT:
-            raise PermanentError(
+            raise UnsupportedError(
                 "read marker",
                 uri,
                 f"it is of format {repr(document['format'])[:100]}, and this version reads format {FORMAT}",

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.catalogs.sql_engine import bounded_engine, bounded_url
+from lakemirror.catalogs.sql_engine import bounded_engine, bounded_url, cleaned
 from lakemirror.errors import LakemirrorError, TransientError
 from lakemirror.model.table import TableRef
 
@@ -91,7 +91,8 @@ class StateDatabase:
                 yield connection, versions
         except (SQLAlchemyError, OSError, ImportError) as err:
             # of other errors than the driver's only the name: their text may hold the URI, and that a password
-            cause = getattr(err, "orig", None) or type(err).__name__
+            said = getattr(err, "orig", None)
+            cause = type(err).__name__ if said is None else cleaned(str(said), self._uri)
             raise TransientError(
                 "open state", "state database", f"it did not answer ({cause})", "check state.uri, run again"
             ) from err
@@ -101,7 +102,7 @@ class StateDatabase:
         from sqlalchemy.exc import DBAPIError
 
         if self._opened is None:
-            url = bounded_url(self._uri)
+            url = bounded_url(self._uri, "state.uri")
             if url.get_backend_name() == "sqlite" and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             metadata = MetaData()

@@ -64,6 +64,7 @@ class Unchanged:
     newest: Marker | None
     reason: str
     is_current: bool = True  # the newest version is all that the source has
+    committed_at: datetime | None = None  # of the source's state, if that is another than the newest version is of
 
 
 def detect(
@@ -130,7 +131,8 @@ def _step_to(
     head = _head(metadata, target_snapshot_id, table)
     fingerprint = fingerprint_of(metadata, head)
     if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
-        return Unchanged(newest, "nothing that a reader could see has changed on the source")
+        told = "nothing that a reader could see has changed on the source"
+        return Unchanged(newest, told, committed_at=metadata_json.at(metadata["last-updated-ms"]))
     if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]

@@ -10,29 +10,32 @@ from datetime import datetime
 
 from lakemirror import bridge
 from lakemirror.errors import LostRaceError, PermanentError
-from lakemirror.follow.follower import head_of
+from lakemirror.follow.follower import drop_foreign, head_of
 from lakemirror.model.results import DropResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.fence import TakesLease
 from lakemirror.usecases.ports import Ports
 
 
-def drop_mirror(table: TableRef, ports: Ports, fence: TakesLease, now: datetime) -> DropResult:
+def drop_mirror(
+    table: TableRef, ports: Ports, fence: TakesLease, now: datetime, *, overwrite_foreign: bool = False
+) -> DropResult:
     """Under the lease, so that no run in flight publishes meanwhile; TableBusyError if one is at work.
 
     First the markers, then the catalog: whatever is cut in between, followers do not bring the table back, and dropping
-    it again finishes the work.
+    it again finishes the work. A head that somebody else wrote is dropped only if the operator says so, and only the
+    one that was seen here: no catalog deletes a file for it, so that theirs stay where they are, too.
     """
     layout, store, catalog = ports.layout(table), ports.mirror_store, ports.mirror_catalog
     held = fence.acquire()
     try:
         head = head_of(catalog, store, layout, table)
-        if head is not None and head.version is None:
+        if head is not None and head.version is None and not overwrite_foreign:
             raise PermanentError(
                 "drop mirror",
                 str(table),
                 f"its head {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",
-                "see who writes to the mirror; it is ours to drop again after `follow --overwrite-foreign`",
+                f"see who writes to the mirror; {drop_foreign(table)} drops theirs, too: files stay",
             )
         ordinals = bridge.published(store, layout)
         if ordinals.last_used > ordinals.dropped:

@@ -11,9 +11,11 @@ from lakemirror.errors import UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
+from lakemirror.model.marker import Marker
 from lakemirror.model.results import GroupResult
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectStore
+from lakemirror.usecases.ports import Ports
 
 
 def members(config: Config, tables: Iterable[TableRef], group: str) -> tuple[str, ...]:
@@ -24,8 +26,25 @@ def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
     return tuple(sorted({name for table in tables if (name := config.knobs_for(table).group) is not None}))
 
 
-def note_current(store: ObjectStore, layout: TableLayout, version: int, as_of: datetime) -> None:
-    currency.note(store, layout, currency.Current(version, as_of))
+def join(ports: Ports, group: str, now: datetime) -> None:
+    """Say who belongs to a group by patterns, which only a source tells; tables that are named every follower knows."""
+    config = ports.config
+    if config.has_patterns and ports.has_source:
+        names = map(str, ports.source_catalog.tables())
+        groups.join(ports.mirror_store, config.mirror.location, group, members(config, config.match(names), group), now)
+
+
+def note_current(
+    store: ObjectStore, layout: TableLayout, version: int, as_of: datetime, source_committed_at: datetime
+) -> None:
+    currency.note(store, layout, currency.Current(version, as_of, source_committed_at))
+
+
+def lower_before(
+    store: ObjectStore, location: str, group: str, table: TableRef, layout: TableLayout, coming: Marker, now: datetime
+) -> None:
+    """The mirror catalog is about to show this version."""
+    groups.lower(store, location, group, str(table), groups.reached(store, layout, coming), now)
 
 
 def record_shown(

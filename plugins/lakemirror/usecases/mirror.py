@@ -70,7 +70,8 @@ class MirrorRun:
         if self.knobs.group is None or self._asked_at is None or found.newest is None or not found.is_current:
             return
         as_of = self._asked_at - timedelta(seconds=self.knobs.clock_skew_seconds)
-        grouping.note_current(self.bench.mirror, self.layout, found.newest.version, as_of)
+        committed_at = found.committed_at or found.newest.source_committed_at
+        grouping.note_current(self.bench.mirror, self.layout, found.newest.version, as_of, committed_at)
 
     def take_lease(self, found: Change | Unchanged) -> None:
         """An unchanged table costs no lease."""
@@ -173,6 +174,8 @@ class MirrorRun:
         marks = [("publish", self.timer())]
         if change.from_version is None:  # every later version comes after one that was announced
             register.announce(self.bench.mirror, self.ports.config.mirror.location, self.table)
+            if self.knobs.group is not None:
+                grouping.join(self.ports, self.knobs.group, self.now())
         marker = pipeline.publish(
             change,
             plan,

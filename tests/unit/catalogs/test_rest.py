@@ -118,7 +118,7 @@ def test_a_commit_that_was_made_and_cannot_be_read_back_is_left_open(world: Worl
     assert world.head() != head  # the next run finds it
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
 def test_a_server_error_after_the_commit_was_made(world: World, status: int) -> None:
     head = world.head()
     world.double.fault = on_commit(status)  # type: ignore[assignment]

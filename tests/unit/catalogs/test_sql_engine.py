@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,10 @@ from sqlalchemy.engine import make_url
 
 from lakemirror.catalogs import sql_engine
 from lakemirror.catalogs.sql import SqlCatalog
-from lakemirror.catalogs.sql_engine import bounded_uri, bounded_url
-from lakemirror.errors import TransientError
+from lakemirror.catalogs.sql_engine import bounded_uri, bounded_url, cleaned
+from lakemirror.errors import TransientError, UsageError
 from lakemirror.model.table import TableRef
+from lakemirror.observe.state import StateDatabase
 
 TABLE = TableRef.parse("a.b")
 POSTGRES = ["postgresql+psycopg", "postgresql+psycopg2", "postgresql"]
@@ -56,3 +58,30 @@ def test_everything_has_a_time_unless_the_uri_says_another(driver: str) -> None:
 @pytest.mark.parametrize("uri", ["sqlite:////tmp/x.db", "postgresql+pg8000://host/db"])
 def test_drivers_that_do_not_know_these_words_do_not_get_them(uri: str) -> None:
     assert bounded_uri(uri) == uri
+
+
+LEAKS = [
+    "postgresql://user:ge@heim:x@127.0.0.1:1/db",  # pragma: allowlist secret
+    "postgresql://user:ge@heim@127.0.0.1:1/db",  # pragma: allowlist secret
+    "postgresql://user:gexheim",  # pragma: allowlist secret
+    "postgresql:/user:gexheim@h/db",  # pragma: allowlist secret
+    "gexheim",
+    "gexheim://user@h/db",
+    "postgresql+gexheim://user@h/db",
+]
+
+
+@pytest.mark.parametrize("uri", LEAKS)
+def test_an_address_that_cannot_be_read_is_told_without_its_text(uri: str) -> None:
+    """A password with signs of its own looks like a host or a port."""
+    for ask in (lambda: SqlCatalog("c", {"uri": uri}).head(TABLE), lambda: StateDatabase(uri).visible_at(TABLE, 1)):
+        with pytest.raises(UsageError, match=r"not an address of a database|there is no driver") as met:
+            ask()
+        assert "heim" not in "".join(traceback.format_exception(met.value))
+
+
+def test_what_a_driver_says_is_cleaned_of_the_password() -> None:
+    uri = "postgresql://user:ge%40heim@h/db"  # pragma: allowlist secret
+    for said in ("no entry for ge@heim", "no entry for ge%40heim", f"in {uri}"):
+        assert "heim" not in cleaned(said, uri)
+    assert cleaned("connection to h refused", uri) == "connection to h refused"

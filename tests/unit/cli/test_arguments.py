@@ -19,6 +19,10 @@ from lakemirror.errors import UsageError
         ("mirror --all --full-verify", Invocation("mirror", all=True, full_verify=True)),
         ("mirror s.t --snapshot-id 42", Invocation("mirror", tables=("s.t",), snapshot_id=42)),
         ("follow --adopt s.t --overwrite-foreign", Invocation("follow", None, False, ("s.t",), False, True, True)),
+        (
+            "drop-mirror s.t --yes --overwrite-foreign",
+            Invocation("drop-mirror", tables=("s.t",), yes=True, overwrite_foreign=True),
+        ),
         ("sync s.b s.a", Invocation("sync", tables=("s.b", "s.a"))),
         ("config check", Invocation("config check")),
         ("config --json check", Invocation("config check", json=True)),

@@ -105,6 +105,59 @@ def test_a_foreign_commit_is_told_by_what_changed(lake: Lake, double: RestDouble
     assert "theirs" not in double.tables[PATH][1][what]
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ({}, "the catalog shows no table metadata"),
+        ({"format-version": 2, "snapshots": 7}, "it is not whole"),
+        (404, r"catalog cloud answered 404 .NotFoundException: no such file"),
+    ],
+)
+@pytest.mark.parametrize("can_swap", [True, False])
+def test_a_head_that_the_catalog_cannot_show_is_foreign(
+    lake: Lake, double: RestDouble, shown: dict[str, Any] | int, told: str, can_swap: bool
+) -> None:
+    """No updates lead on from there; a whole swap does."""
+    follow(ORDERS, layout(lake), catalog(double), STORE)
+    append(lake)
+    if can_swap:
+        double.overwrite = 200
+    if isinstance(shown, dict):
+        double.tables[PATH] = ("mem://theirs/1.metadata.json", shown)
+    else:
+        double.lost.add(PATH)
+    mine = RestCatalog("cloud", {"uri": double.uri, "token": "token-1", "rest.retries": "0"}, with_lease=lease)
+    with pytest.raises(PermanentError, match=rf"foreign commit.*; other metadata \({told}"):
+        follow(ORDERS, layout(lake), mine, STORE)
+    if can_swap:
+        assert follow(ORDERS, layout(lake), mine, STORE, overwrite_foreign=True).committed
+        assert double.tables[PATH][0] == file_of(lake, 2)
+        return
+    with pytest.raises(PermanentError, match="unsupported_by_catalog: what it shows") as met:
+        follow(ORDERS, layout(lake), mine, STORE, overwrite_foreign=True)
+    assert "drop-mirror shop.orders --yes --overwrite-foreign" in met.value.hint
+    head = mine.load(ORDERS)
+    assert head is not None
+    mine.drop(ORDERS, head)
+    assert follow(ORDERS, layout(lake), mine, STORE).committed
+
+
+@pytest.mark.parametrize("how", ["gone", "{}"])
+def test_a_version_whose_own_file_is_lost_cannot_be_compared(lake: Lake, double: RestDouble, how: str) -> None:
+    follow(ORDERS, layout(lake), catalog(double), STORE)
+    append(lake)
+    follow(ORDERS, layout(lake), catalog(double), STORE)
+    append(lake)
+    path = path_of(file_of(lake, 2))
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_text(how)
+    with pytest.raises(PermanentError, match=r"foreign commit.*; other file \(of v2"):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+    assert follow(ORDERS, layout(lake), catalog(double), STORE, adopt=True).committed
+
+
 def test_many_followers_on_one_marker_make_one_commit(lake: Lake, double: RestDouble) -> None:
     follow(ORDERS, layout(lake), catalog(double), STORE)
     append(lake)

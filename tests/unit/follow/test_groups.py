@@ -90,10 +90,10 @@ def test_what_a_chosen_snapshot_lowers_is_asked_again_and_told(
 ) -> None:
     for name, minutes in (("a", 5), ("b", 1)):
         groups.record(store, HOME, "g", ["a", "b"], name, Reached(2, at(minutes)), at(6))
-    chosen = Reached(3, at(2), is_chosen=True)
+    chosen = Reached(3, at(2), is_older=True)
     found = groups.record(store, HOME, "g", ["a", "b"], "a", chosen, at(7), lambda: Reached(4, at(6)))
     assert (found.tables["a"], caplog.text) == (Reached(4, at(6)), ""), "a faster follower shows the next version"
-    chosen = Reached(5, at(3), is_chosen=True)
+    chosen = Reached(5, at(3), is_older=True)
     found = groups.record(store, HOME, "g", ["a", "b"], "a", chosen, at(8), lambda: chosen)
     assert (found.tables["a"], found.watermark, found.moves_back) == (chosen, at(1), ())
     told = "group g: a goes back from 2026-05-01 12:06:00+00:00 to 2026-05-01 12:03:00+00:00"
@@ -108,8 +108,13 @@ def test_a_note_counts_for_its_own_version_only(store: ObjectStore) -> None:
         shown = marker(layout, version=version, source_committed_at=at(1))
         assert groups.reached(store, layout, shown) == Reached(version, want)
     shown = marker(layout, source_metadata_location="s3://b/t/metadata/9.json#snapshot=42")
-    assert groups.reached(store, layout, shown).is_chosen
-    assert not groups.reached(store, layout, marker(layout)).is_chosen
+    assert groups.reached(store, layout, shown).is_older
+    currency.note(store, layout, currency.Current(2, at(30), source_committed_at=at(3)))
+    for committed, is_older in ((2, True), (3, False), (4, False)):
+        shown = marker(layout, version=3, source_committed_at=at(committed))
+        assert groups.reached(store, layout, shown).is_older == is_older, "the source had left it for v2's again"
+    currency.note(store, layout, currency.Current(2, at(30)))
+    assert not groups.reached(store, layout, marker(layout)).is_older
 
 
 def gone() -> Reached | None:

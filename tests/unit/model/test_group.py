@@ -53,10 +53,10 @@ def test_a_newer_version_takes_nothing_back_unless_it_shows_a_snapshot_that_was_
     before = group(a=Reached(3, at(5)), b=Reached(2, at(6)))
     found = before.advanced(["a", "b"], "a", Reached(4, at(1)), at(8))
     assert (found.tables["a"], found.moves_back) == (Reached(4, at(5)), ())
-    found = before.advanced(["a", "b"], "a", Reached(4, at(1), is_chosen=True), at(8))
+    found = before.advanced(["a", "b"], "a", Reached(4, at(1), is_older=True), at(8))
     assert (found.tables["a"], found.watermark) == (Reached(4, at(1)), at(1))
     assert found.moves_back == (MoveBack(at(8), at(5), at(1), "a"),)
-    again = found.advanced(["a", "b"], "a", Reached(4, at(1), is_chosen=True), at(9))
+    again = found.advanced(["a", "b"], "a", Reached(4, at(1), is_older=True), at(9))
     assert again == found
     assert GroupWatermark.from_bytes(found.to_bytes(), URI) == found
 

@@ -1,9 +1,9 @@
 """The engine that spreads stages over Spark tasks.
 
 Spark never touches the buckets and needs no jars: tasks read and write with the library's own stores, Spark distributes
-rows and brings together what belongs together. Only small rows come back to the driver. An error of the library that a
-task meets travels to the driver as data and is raised there as what it was, so that its family is not lost in a stack
-trace.
+rows and brings together what belongs together, as bytes: nothing of it is SQL, whose first queries take a JVM seconds.
+Only small rows come back to the driver. An error of the library that a task meets travels to the driver as data and is
+raised there as what it was, so that its family is not lost in a stack trace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -25,14 +25,12 @@ from lakemirror.replicate.stage import Report, Stage, beside_known, gathered, ha
 from lakemirror.spark.worker import forget_archives
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
 
-_ENVELOPE = pa.schema([pa.field("payload", pa.binary()), pa.field("error", pa.string())])
-_ENVELOPE_DDL = "payload binary, error string"
-_BUNDLE = pa.schema([pa.field("part", pa.int32()), pa.field("is_new", pa.bool_()), *_ENVELOPE])
-_BUNDLE_DDL = f"part int, is_new boolean, {_ENVELOPE_DDL}"
+Answer = tuple[bytes | None, str | None]  # a batch as Arrow bytes, or an error that was met, in words
+Bundle = tuple[bool, bytes | None, str | None]  # whether it is of new entries, and an answer
 _BUNDLE_ROWS = 256  # at least, but for the last of a task: a bundle of a single entry is mostly its schema
-_NO_PART = -1
 _SMALL = pa.ipc.IpcWriteOptions(compression="lz4")  # paths are much alike
 _LENGTHS = ("length", "source_length")  # a column of this name says what each row weighs
 _WEIGHT = "weight"  # this one too, of rows that are each worth a task of their own if so many may work
@@ -76,7 +74,7 @@ class SparkEngine:
         if rows.num_rows == 0:
             return out.empty_table()
         with self._watched(rows.num_rows, progress):
-            return _open(self._spread(rows, _Enveloped(stage), _ENVELOPE_DDL), out)
+            return _open(self._spread(rows, _Enveloped(stage)).collect(), out)
 
     def diff(
         self,
@@ -91,31 +89,23 @@ class SparkEngine:
         if new.num_rows == 0:
             return out.empty_table()
         parts = min(_MAX_PARTS, 1 + (_weight(new) or 0) // _PART_BYTES)
-        self._session.conf.set("spark.sql.shuffle.partitions", str(parts))  # the default of 200 is for large joins
-        with ExitStack() as stack:
-            with self._watched(new.num_rows, progress):
-                bundles = self._bundles(stack, read, parts, new, old)
-            packed = bundles.groupBy("part").applyInArrow(_packing(pack, entry), _ENVELOPE_DDL)
-            return _open(packed, out)
-
-    def _bundles(self, stack: ExitStack, read: Stage, parts: int, new: pa.Table, old: pa.Table) -> DataFrame:
-        """The entries of these manifests, read once; an error that a task met is raised before anybody uses them."""
-        from pyspark import StorageLevel
-
-        bundles = self._spread(new, _Bundled(read, parts, is_new=True), _BUNDLE_DDL)
+        bundles = self._spread(new, _Bundled(read, parts, is_new=True))
         if old.num_rows:
-            bundles = bundles.union(self._spread(old, _Bundled(read, parts, is_new=False), _BUNDLE_DDL))
-        bundles = bundles.persist(StorageLevel.MEMORY_AND_DISK)
-        stack.callback(bundles.unpersist)
-        met = bundles.where("error IS NOT NULL").select("error").toArrow()
-        _raise_weightiest([_revive(text) for text in met["error"].to_pylist()])
-        return bundles
+            bundles = bundles.union(self._spread(old, _Bundled(read, parts, is_new=False)))
+        # Errors have a part of their own, which is looked at before anything is packed; what was brought together for
+        # it is there for the others, too.
+        together = bundles.partitionBy(parts + 1, int)
+        with self._watched(new.num_rows, progress):
+            met = self._session.sparkContext.runJob(together, _errors, [parts])
+        _raise_weightiest([_revive(text) for text in met])
+        packing = _Enveloped(_Unbundled(pack, entry))
+        return _open(self._session.sparkContext.runJob(together, packing, range(parts)), out)
 
-    def _spread(self, rows: pa.Table, stage: Stage, ddl: Any) -> DataFrame:
+    def _spread(self, rows: pa.Table, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> RDD[Any]:
         """One Spark task for each row, or for several, as heavy as others; rows travel with them, as Arrow bytes."""
         tasks = self._tasks(rows)
-        dealt = _Dealt(stage, _to_bytes(rows), deal(_weights(rows, (*_LENGTHS, _WEIGHT)) or [1] * rows.num_rows, tasks))
-        return self._session.range(0, tasks, 1, tasks).mapInArrow(dealt, ddl)
+        dealt = _Dealt(work, _to_bytes(rows), deal(_weights(rows, (*_LENGTHS, _WEIGHT)) or [1] * rows.num_rows, tasks))
+        return self._session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(dealt)
 
     def _tasks(self, rows: pa.Table) -> int:
         """No more than may work at once, if so many may only."""
@@ -167,53 +157,52 @@ def _weights(rows: pa.Table, names: Sequence[str]) -> list[int] | None:
 class _Dealt:
     """Turns the number of a task into the rows that were dealt to it, one at a time."""
 
-    def __init__(self, stage: Stage, rows: bytes, dealt: list[list[int]]) -> None:
-        self._stage, self._rows, self._dealt = stage, rows, dealt
+    def __init__(
+        self, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]], rows: bytes, dealt: list[list[int]]
+    ) -> None:
+        self._work, self._rows, self._dealt = work, rows, dealt
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, tasks: Iterable[int]) -> Iterator[Any]:
         table = _from_bytes(self._rows)
-        tasks = [task for batch in batches for task in batch.column(0).to_pylist()]
         numbers = [number for task in tasks for number in self._dealt[task]]
         parts = (part for number in numbers for part in table.slice(number, 1).combine_chunks().to_batches())
-        yield from self._stage(parts)
+        yield from self._work(parts)
 
 
 class _Enveloped:
     """Result batches as bytes, or the error that was met."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]) -> None:
         self._stage = stage
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, given: Iterable[Any]) -> Iterator[Answer]:
         try:
-            for batch in self._stage(iter(batches)):
-                yield _envelope(_to_bytes(pa.Table.from_batches([batch])), None)
+            for batch in self._stage(iter(given)):
+                yield _to_bytes(pa.Table.from_batches([batch])), None
         except LakemirrorError as err:
-            yield _envelope(None, _describe(err))
+            yield None, _describe(err)
         forget_archives()
 
 
 class _Bundled:
-    """Entries in bundles, one for each part that packs them: for Spark few rows of bytes, whatever they hold.
+    """Entries in bundles, each with the number of the part that packs it: for Spark few bytes, whatever they hold.
 
-    The same target is always of the same part. An error that was met travels in a row of its own.
+    The same target is always of the same part. An error that was met goes to the part of errors, and to all others: a
+    task whose work was lost with its executor is done again when they are packed already, and nobody asks then.
     """
 
     def __init__(self, stage: Stage, parts: int, *, is_new: bool) -> None:
         self._stage, self._parts, self._is_new = stage, parts, is_new
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle]]:
         try:
-            for batch in gathered(self._stage(iter(batches)), self._parts * _BUNDLE_ROWS):
+            for batch in gathered(self._stage(batches), self._parts * _BUNDLE_ROWS):
                 for part, entries in _by_part(batch, self._parts):
-                    yield self._bundle(part, _to_bytes(pa.Table.from_batches([entries]), _SMALL), None)
+                    yield part, (self._is_new, _to_bytes(pa.Table.from_batches([entries]), _SMALL), None)
         except LakemirrorError as err:
-            yield self._bundle(_NO_PART, None, _describe(err))
+            for part in range(self._parts + 1):
+                yield part, (self._is_new, None, _describe(err))
         forget_archives()
-
-    def _bundle(self, part: int, payload: bytes | None, error: str | None) -> pa.RecordBatch:
-        row = {"part": part, "is_new": self._is_new, "payload": payload, "error": error}
-        return pa.RecordBatch.from_pylist([row], _BUNDLE)
 
 
 def _by_part(entries: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -230,47 +219,34 @@ def _by_part(entries: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.Reco
             yield part, entries.take(pa.array(positions, pa.int32()))
 
 
-class _Unbundled:
-    """The bundles of one part → what `pack` makes of their entries, the new ones beside what is known of them.
+def _errors(bundles: Iterable[tuple[int, Bundle]]) -> list[str]:
+    return [error for _, (_, _, error) in bundles if error is not None]
 
-    Bundles that were lost with their executor are read again, and that may fail: an error is raised, not packed.
-    """
+
+class _Unbundled:
+    """The bundles of one part → what `pack` makes of their entries, the new ones beside what is known of them."""
 
     def __init__(self, pack: Stage, entry: pa.Schema) -> None:
         self._pack, self._entry = pack, entry
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        bundles = pa.Table.from_batches(batches, _BUNDLE)
-        _raise_weightiest([_revive(text) for text in bundles["error"].drop_null().to_pylist()])
+    def __call__(self, bundles: Iterator[tuple[int, Bundle]]) -> Iterator[pa.RecordBatch]:
         sides = {is_new: [self._entry.empty_table()] for is_new in (True, False)}
-        for is_new, payload in zip(bundles["is_new"].to_pylist(), bundles["payload"], strict=True):
-            sides[is_new].append(_from_bytes(payload.as_buffer()))
+        for _, (is_new, payload, error) in bundles:
+            if error is not None:
+                raise _revive(error)
+            sides[is_new].append(_from_bytes(payload))
         new, old = (pa.concat_tables(sides.pop(is_new)) for is_new in (True, False))
         return self._pack(handed(beside_known(new, old)))
 
 
-def _packing(pack: Stage, entry: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    """As a plain function: of anything else Spark thinks that it wants the key of the group, too."""
-    enveloped = _Enveloped(_Unbundled(pack, entry))
-
-    def packing(bundles: pa.Table) -> pa.Table:
-        return pa.Table.from_batches(enveloped(bundles.to_batches()), _ENVELOPE)
-
-    return packing
-
-
-def _envelope(payload: bytes | None, error: str | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"payload": payload, "error": error}], _ENVELOPE)
-
-
-def _open(envelopes: DataFrame, out: pa.Schema) -> pa.Table:
+def _open(answers: Iterable[Answer], out: pa.Schema) -> pa.Table:
     tables = []
     failures = []
-    for row in envelopes.toArrow().to_pylist():
-        if row["error"] is not None:
-            failures.append(_revive(row["error"]))
+    for payload, error in answers:
+        if error is not None:
+            failures.append(_revive(error))
         else:
-            tables.append(_from_bytes(row["payload"]))
+            tables.append(_from_bytes(payload))
     _raise_weightiest(failures)
     return pa.concat_tables([out.empty_table(), *tables])
 
@@ -303,5 +279,5 @@ def _to_bytes(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) ->
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _from_bytes(data: bytes | pa.Buffer) -> pa.Table:
+def _from_bytes(data: bytes | None) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()

@@ -8,10 +8,9 @@ from typing import Any
 from unittest.mock import MagicMock, create_autospec, patch
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakemirror.errors import SourceVanishedError, TransientError
 from lakemirror.replicate.plan import ENTRY
@@ -32,8 +31,8 @@ def test_no_more_tasks_are_made_than_may_work_at_once(most: int, cores: int, wan
     session = session_of(cores)
     engine, processes = SparkEngine(session).narrow(most)
     assert processes == want
-    engine._spread(pa.table({"uri": ["x"] * 50}), lambda batches: batches, "uri string")
-    session.range.assert_called_once_with(0, want, 1, want)
+    engine._spread(pa.table({"uri": ["x"] * 50}), lambda batches: batches)
+    session.sparkContext.parallelize.assert_called_once_with(range(want), want)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_no_more_tasks_are_made_than_may_work_at_once(most: int, cores: int, wan
 def test_light_rows_share_a_task(rows: dict[str, list[Any]], want: int) -> None:
     session = session_of(2)
     table = pa.table(rows)
-    SparkEngine(session)._spread(table, lambda batches: batches, "uri string")
-    session.range.assert_called_once_with(0, want, 1, want)
+    SparkEngine(session)._spread(table, lambda batches: batches)
+    session.sparkContext.parallelize.assert_called_once_with(range(want), want)
 
 
 @pytest.mark.parametrize("column", ["weight", "length", "source_length"])
@@ -60,39 +59,36 @@ def test_tasks_get_rows_of_about_the_same_weight(column: str) -> None:
     weights = [512, 512, 512, 512, 512, 512, 8, 8, 8, 8, 8, 8]
     table = pa.table({"uri": [str(number) for number in range(12)], column: weights})
     engine, processes = SparkEngine(session).narrow(4)
-    engine._spread(table, lambda batches: batches, "uri string")
-    dealt = session.range.return_value.mapInArrow.call_args.args[0]
-    tasks = [
-        [row for batch in dealt(iter([pa.RecordBatch.from_pylist([{"id": task}])])) for row in batch.to_pylist()]
-        for task in range(processes)
-    ]
+    engine._spread(table, lambda batches: batches)
+    dealt = session.sparkContext.parallelize.return_value.mapPartitions.call_args.args[0]
+    tasks = [[row for batch in dealt(iter([task])) for row in batch.to_pylist()] for task in range(processes)]
     assert sorted(row["uri"] for task in tasks for row in task) == sorted(table["uri"].to_pylist())
     assert sorted(sum(row[column] for row in task) for task in tasks) == [536, 536, 1024, 1024]
     assert all(len(task) > 1 for task in tasks)
+
+
+BESIDE_KNOWN = pa.schema(
+    [*ENTRY, *(pa.field(f"known_{name}", ENTRY.field(name).type) for name in ("size", "lower", "upper"))]
+)
 
 
 def files(*names: str, size: int = 1) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"target": name, "size": size, "kind": "data"} for name in names], ENTRY)
 
 
-def bundled(batches: list[pa.RecordBatch], parts: int, *, is_new: bool) -> list[pa.RecordBatch]:
+def bundled(batches: list[pa.RecordBatch], parts: int, *, is_new: bool) -> list[tuple[int, engines.Bundle]]:
     """What tasks hand to Spark when the stage gives these batches."""
     return list(engines._Bundled(lambda _: iter(batches), parts, is_new=is_new)(iter(())))
 
 
-def packed(bundles: list[pa.RecordBatch]) -> list[list[dict[str, Any]]]:
-    """Part by part as Spark groups them; an error that comes back is raised."""
-    rows = pa.Table.from_batches(bundles)
-    answers = []
-    for part in sorted(set(rows["part"].to_pylist())):
-        group = rows.filter(pc.equal(rows["part"], part))
-        (answer,) = engines._packing(
-            lambda batches: [pa.Table.from_batches(batches).combine_chunks().to_batches()[0]], ENTRY
-        )(group).to_pylist()
-        if answer["error"] is not None:
-            raise engines._revive(answer["error"])
-        answers.append(engines._from_bytes(answer["payload"]).to_pylist())
-    return answers
+def packed(bundles: list[tuple[int, engines.Bundle]], part: int) -> list[dict[str, Any]]:
+    """What becomes of one part, as Spark brings it together; an error that comes back is raised."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+    answers = engines._Enveloped(engines._Unbundled(pack, ENTRY))(one for one in bundles if one[0] == part)
+    return engines._open(answers, BESIDE_KNOWN).to_pylist()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
@@ -102,9 +98,9 @@ def test_new_entries_meet_what_is_known_of_them_whatever_the_number_of_parts(par
     new = [files(*names[:30], size=3), files(*names[20:40], size=3)]
     old = [files(*names[:10], size=4), files(names[5], "file:///mirror/gone", size=4)]
     bundles = bundled(new, parts, is_new=True) + bundled(old, parts, is_new=False)
-    answers = packed(bundles)
-    assert len(answers) == parts
-    found = [(row["target"], row["size"], row["known_size"]) for rows in answers for row in rows]
+    assert {part for part, _ in bundles} == set(range(parts))
+    rows = [row for part in range(parts) for row in packed(bundles, part)]
+    found = [(row["target"], row["size"], row["known_size"]) for row in rows]
     assert sorted(found) == sorted((name, 3, 4 if name in names[:10] else None) for name in names)
 
 
@@ -121,10 +117,13 @@ def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:
         yield files("a")
         raise SourceVanishedError("read manifest", "s3://b/m", "the manifest is gone", "run again")
 
-    bundles = list(engines._Bundled(vanishes, 1, is_new=True)(iter(())))
-    assert [row["error"] is None for batch in bundles for row in batch.to_pylist()][-1] is False
-    with pytest.raises(SourceVanishedError, match="the manifest is gone"):
-        packed(bundles)
+    parts = 3
+    bundles = list(engines._Bundled(vanishes, parts, is_new=True)(iter(())))
+    met = engines._errors(one for one in bundles if one[0] == parts)
+    assert [type(engines._revive(text)) for text in met] == [SourceVanishedError]
+    for part in range(parts):  # whichever of them asks for the work that was lost
+        with pytest.raises(SourceVanishedError, match="the manifest is gone"):
+            packed(bundles, part)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -133,11 +132,9 @@ def test_of_several_tasks_that_failed_the_one_that_needs_a_new_plan_is_told(is_f
         SourceVanishedError("copy", "s3://b/f", "it is gone", "run again"),
         TransientError("copy", "s3://b/g", "503"),
     ]
-    rows = [{"payload": None, "error": engines._describe(err)} for err in (met if is_first else reversed(met))]
-    envelopes = create_autospec(DataFrame, instance=True)
-    envelopes.toArrow.return_value = pa.Table.from_pylist(rows, engines._ENVELOPE)
+    answers = [(None, engines._describe(err)) for err in (met if is_first else reversed(met))]
     with pytest.raises(SourceVanishedError):
-        engines._open(envelopes, pa.schema([]))
+        engines._open(answers, pa.schema([]))
 
 
 @pytest.mark.parametrize(("attempt", "want"), [(None, False), (0, False), (1, True), (3, True)])

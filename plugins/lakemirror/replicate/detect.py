@@ -277,7 +277,7 @@ def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> in
 
 def fingerprint_of(metadata: Json, head: int | None) -> str:
     """A hash over all of the source's state that a reader could tell apart."""
-    fields = {**metadata_json.fingerprint_fields(metadata), "head": head}
+    fields = {**metadata_json.fingerprint_fields(metadata, head), "head": head}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

@@ -283,7 +283,14 @@ def _properties(
     return properties
 
 
-def fingerprint_fields(metadata: Json) -> Json:
-    """What a reader of the mirror could tell apart: all but pins, logs of files and the time of the last write."""
+def fingerprint_fields(metadata: Json, head: int | None) -> Json:
+    """What a reader of the mirror could tell apart: all but pins, logs of files and the time of the last write.
+
+    Of the log of heads, up to `head`, that is what comes after the last snapshot which is gone: no reader looks behind
+    it, and expiry that shortens the rest is seen by the snapshots that went.
+    """
     ignored = ("metadata-log", "last-updated-ms", "snapshot-log", "refs")
-    return {**{key: value for key, value in metadata.items() if key not in ignored}, "refs": refs(metadata)}
+    log = _snapshot_log(metadata, head, {*snapshots(metadata)})
+    heads = [(entry["snapshot-id"], entry["timestamp-ms"]) for entry in log]
+    kept = {key: value for key, value in metadata.items() if key not in ignored}
+    return {**kept, "refs": refs(metadata), "snapshot-log": heads}

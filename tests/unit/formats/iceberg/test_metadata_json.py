@@ -342,7 +342,7 @@ def test_metadata_that_lacks_what_is_required(key: str) -> None:
 def test_the_log_of_heads_counts_behind_the_last_snapshot_that_is_gone() -> None:
     """Once a snapshot is gone, the log before it tells nobody anything."""
     log = source()["snapshot-log"]
-    gone = source(**{"snapshots": [snapshot(1), snapshot(3)]})
+    gone = source(snapshots=[snapshot(1), snapshot(3)])
     shorter = {**gone, "snapshot-log": log[2:]}
     assert fingerprint_fields(gone, 3) == fingerprint_fields(shorter, 3)
     assert fingerprint_fields(source(), 2)["snapshot-log"] == [(1, 1000), (2, 2000)]

@@ -10,7 +10,20 @@ from pyiceberg.table import Table
 
 from lakemirror.model.results import MirrorResult
 from lakemirror.replicate.stage import LocalEngine
-from tests.iceberg_files import EXISTING, commit, entry, manifest_file, manifests_of
+from tests.iceberg_files import (
+    ADDED,
+    EXISTING,
+    PATH_ID,
+    POSITION_DELETES,
+    bounds,
+    commit,
+    data_files,
+    entry,
+    manifest_file,
+    manifests_of,
+    position_deletes,
+    write,
+)
 from tests.lake import ORDERS, Lake, path_of, rows
 from tests.stores import Recorder
 
@@ -156,3 +169,20 @@ def test_without_the_index_of_that_time_it_is_a_large_change(lake: Lake, orders:
     result, recorder = recorded(lake)
     assert (result.lane, result.copied_files, result.snapshot_id) == ("spark", 0, before)
     assert len(recorder.uris("source")) > COMMITS
+
+
+def test_bounds_of_deletes_are_what_they_were(lake: Lake, orders: Table) -> None:
+    """A writer rewrote the manifest and kept no bounds; the version before it is mirrored again all the same."""
+    file, manifests = data_files(orders)[0], manifests_of(orders)
+    data = position_deletes([(file, 0)])
+    path = write(f"{orders.location()}/data/d.parquet", data)
+    edge = {name: bounds({PATH_ID: file.encode()}) for name in ("lower_bounds", "upper_bounds")}
+    for snapshot_id, status, fields in ((70, ADDED, edge), (71, EXISTING, edge), (72, EXISTING, {})):
+        one = entry(path, status=status, content=POSITION_DELETES, size=len(data), snapshot_id=70, **fields)
+        commit(orders, snapshot_id, [*manifests, manifest_file(orders, [one], snapshot_id, deletes=True)])
+        lake.sync()
+    marker = json.loads((lake.mirror_folder / "shop/orders/_ready/v3.ready.json").read_text())
+    path_of(marker["index_uri"]).unlink()
+    go_back(orders, 71)
+    result, _ = recorded(lake)
+    assert (result.version, result.snapshot_id) == (5, 71)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from lakemirror.errors import UnsupportedError
 from lakemirror.formats.iceberg import position_deletes, position_deletes_avro, position_deletes_orc, puffin
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
+from lakemirror.formats.iceberg.manifest_entry import Bounds
 from lakemirror.model.paths import PrefixMap
 
 
@@ -39,6 +40,22 @@ def is_same(left: bytes, right: bytes, file_format: str) -> bool:
     What is damaged is not the same as anything.
     """
     return _format(file_format, "two files").is_same(left, right)
+
+
+def bounds(data: bytes, uri: str, file_format: str) -> Bounds:
+    """The first and the last path that a position delete file holds, as they stand there."""
+    facts = rewrite(data, uri, file_format, _Staying(())).facts
+    return facts.lower, facts.upper
+
+
+class _Staying(PrefixMap):
+    """Every path is where it is."""
+
+    def find(self, path: str) -> str | None:
+        return path
+
+    def mentions_source(self, text: str) -> bool:
+        return False
 
 
 def _format(name: str, uri: str) -> _Format:

@@ -104,7 +104,7 @@ def _deletes(name: str) -> Callable[[bytes, str], object]:
     def use(data: bytes, uri: str) -> None:
         for paths in MAPS:
             new = delete_files.rewrite(data, uri, file_format, paths)
-            delete_files.is_same(new.data, data, file_format)
+            delete_files.is_same(new.data, data, file_format, paths)
 
     return use
 

@@ -90,7 +90,10 @@ class RewriteDeletes:
         file_format = str(item["format"])
         new = delete_files.rewrite(data, source, file_format, self.context.paths)
         stored = put_or_adopt(
-            stores.mirror, target, new.data, lambda left, right: delete_files.is_same(left, right, file_format)
+            stores.mirror,
+            target,
+            new.data,
+            lambda left, right: delete_files.is_same(left, right, file_format, self.context.paths),
         )
         facts = new.facts
         vectors = None if facts.vectors is None else [asdict(vector) for vector in sorted(facts.vectors, key=_offset)]

@@ -13,8 +13,8 @@ import pytest
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, puffin
 from lakemirror.replicate import manifests, segments
-from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.delete_facts import DeleteFacts
+from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.rewrite import RewriteManifests, Stored, put_or_adopt, read_source, stream_or_adopt
 from lakemirror.storage.port import Overwrite
 from tests.avro_bytes import container, header_size, records

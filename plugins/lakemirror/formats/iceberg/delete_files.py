@@ -18,7 +18,7 @@ from lakemirror.model.paths import PrefixMap
 
 class _Format(NamedTuple):
     rewrite: Callable[[bytes, str, PrefixMap], RewrittenDeletes]
-    is_same: Callable[[bytes, bytes], bool]
+    is_same: Callable[[bytes, bytes, PrefixMap], bool]
 
 
 _FORMATS = {
@@ -34,12 +34,13 @@ def rewrite(data: bytes, uri: str, file_format: str, paths: PrefixMap) -> Rewrit
     return _format(file_format, uri).rewrite(data, uri, paths)
 
 
-def is_same(left: bytes, right: bytes, file_format: str) -> bool:
+def is_same(left: bytes, right: bytes, file_format: str, paths: PrefixMap) -> bool:
     """True if two delete files delete the same rows in the same order, however they were compressed.
 
-    What is damaged is not the same as anything.
+    Comments and key-values that name the source are no difference: which those are follows from all roots, and roots
+    may be added. What is damaged is not the same as anything.
     """
-    return _format(file_format, "two files").is_same(left, right)
+    return _format(file_format, "two files").is_same(left, right, paths)
 
 
 def bounds(data: bytes, uri: str, file_format: str) -> Bounds:

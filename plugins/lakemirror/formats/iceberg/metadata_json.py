@@ -85,6 +85,13 @@ def refuse_unsupported(metadata: Json, subject: str, *, accepts_v1: bool = True)
     if version == 1 and not accepts_v1:
         hint = "upgrade the table to v2 on the source"
         raise UnsupportedError("detect", subject, "the mirror's catalog refuses tables of format version 1", hint)
+    if version == 1 and "table-uuid" not in metadata:  # which is optional there
+        raise UnsupportedError(
+            "detect",
+            subject,
+            "a table of format version 1 without a table-uuid: nothing tells it from one made anew under its name",
+            "upgrade the table to v2 on the source",
+        )
     missing = [key for key in ("table-uuid", "location", "last-updated-ms") if key not in metadata]
     if missing:
         raise PermanentError("detect", subject, f"its metadata has no {', '.join(missing)}", "the file is damaged")

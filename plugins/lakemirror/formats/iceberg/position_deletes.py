@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
-from lakemirror.formats.iceberg.path_free import header_entries
+from lakemirror.formats.iceberg.path_free import header_essence
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it must be sorted
@@ -39,13 +39,17 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise damaged(uri, f"not a readable Parquet file ({err})") from err
 
 
-def same_rows(left: bytes, right: bytes) -> bool:
+def same_rows(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two delete files hold the same rows in the same order, however they were encoded."""
     try:
         one, other = (_whole(_open(data, "")) for data in (left, right))
+        noted = [header_essence(_named(table.schema.metadata or {}), paths) for table in (one, other)]
     except (*_DAMAGED, PermanentError):  # what is not whole is not the same
         return False
-    if not one.schema.equals(other.schema, check_metadata=True) or one.num_rows != other.num_rows:
+    one, other = (table.replace_schema_metadata(None) for table in (one, other))
+    if noted[0] != noted[1] or not one.schema.equals(other.schema, check_metadata=True):
+        return False
+    if one.num_rows != other.num_rows:
         return False
     both = pa.concat_tables([one, other]).unify_dictionaries()
     return bool(both.slice(0, one.num_rows).equals(both.slice(one.num_rows)))
@@ -186,8 +190,11 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
 
 def _key_values(entries: Mapping[bytes, bytes], paths: PrefixMap) -> dict[str, str | bytes]:
     """The file's own key-values, but for what names the source."""
-    named = {key.decode(): value for key, value in entries.items() if key != b"ARROW:schema"}
-    return {**(header_entries(named, paths) or named)}
+    return {**header_essence(_named(entries), paths)}
+
+
+def _named(entries: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    return {key.decode(): value for key, value in entries.items() if key != b"ARROW:schema"}
 
 
 def _check_columns(source: pq.ParquetFile, out: io.BytesIO, uri: str) -> None:

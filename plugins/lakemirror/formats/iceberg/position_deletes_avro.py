@@ -12,10 +12,10 @@ from dataclasses import replace
 from lakemirror.errors import UnsupportedError
 from lakemirror.formats.iceberg import avro
 from lakemirror.formats.iceberg.avro_slots import type_name, unwrapped
-from lakemirror.formats.iceberg.avro_walk import Record, Walker, splice, write_bytes
+from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
-from lakemirror.formats.iceberg.path_free import header_entries
+from lakemirror.formats.iceberg.path_free import header_entries, header_essence
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 24
@@ -38,9 +38,12 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise damaged(uri, f"not a readable Avro file ({err})") from err
 
 
-def is_same(left: bytes, right: bytes) -> bool:
+def is_same(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two delete files hold the same records in the same order, however they were compressed."""
-    return avro.same_records(left, right, "")
+    try:
+        return avro.same_records(left, right, "", lambda entries: header_essence(entries, paths))
+    except Malformed:  # a schema in a header that is none
+        return False
 
 
 def _header(file: avro.AvroFile, paths: PrefixMap) -> bytes:

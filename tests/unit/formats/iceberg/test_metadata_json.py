@@ -339,6 +339,15 @@ def test_metadata_that_lacks_what_is_required(key: str) -> None:
         refuse_unsupported(broken, "ns.t")
 
 
+def test_a_table_of_v1_without_a_uuid_is_refused_by_name() -> None:
+    """It is not damaged: the specification has that field optional in v1."""
+    old = source(**{"format-version": 1})
+    del old["table-uuid"]
+    with pytest.raises(UnsupportedError, match="format version 1 without a table-uuid") as caught:
+        refuse_unsupported(old, "ns.t")
+    assert "upgrade the table to v2" in str(caught.value)
+
+
 def test_the_log_of_heads_counts_behind_the_last_snapshot_that_is_gone() -> None:
     """Once a snapshot is gone, the log before it tells nobody anything."""
     log = source()["snapshot-log"]

@@ -32,6 +32,9 @@ class Time:
 
     ms: int
 
+    def __str__(self) -> str:
+        return f"the time {self.ms}"
+
 
 At = int | Time | None  # a snapshot, a time, or the head
 

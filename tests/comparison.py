@@ -60,13 +60,15 @@ def differing_metadata(
     """What the tables say of themselves; of snapshots and statistics, as much as the mirror retains.
 
     `on_rest`: the highest column id may be above the source's (ADR 18), and `added-rows` may cover row ids that
-    snapshots which were left out have used, as such a catalog counts them itself.
+    snapshots which were left out have used, as such a catalog counts them itself; and it writes a log of its own.
     """
     for what in SAME:
         if on_rest and what == "last-column-id" and theirs[what] > ours[what]:
             continue
         if ours.get(what) != theirs.get(what):
             yield f"{what}: want {ours.get(what)}, got {theirs.get(what)}"
+    if not on_rest:
+        yield from _differing_log(ours.get("snapshot-log") or [], theirs.get("snapshot-log") or [])
     retained = {snapshot["snapshot-id"] for snapshot in theirs["snapshots"]}
     for section, path in (
         ("snapshots", "manifest-list"),
@@ -84,6 +86,12 @@ def differing_metadata(
         for entry in got:
             if size_of(entry[path]) is None:
                 yield f"{section}: {entry[path]} is not there"
+
+
+def _differing_log(ours: list[Json], theirs: list[Json]) -> Iterator[str]:
+    """What was main when: from the mirror's first word on, as the source tells it."""
+    if theirs != ours[len(ours) - len(theirs) :]:
+        yield f"snapshot-log: want an end of {ours}, got {theirs}"
 
 
 def _raised(wanted: Json, shown: Json, theirs: Json) -> Json:

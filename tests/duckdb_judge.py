@@ -23,8 +23,20 @@ from tests.avro_bytes import records
 
 P = ParamSpec("P")
 T = TypeVar("T")
-At = int | None  # a snapshot, or the head
 _CONNECTION: list[Any] = []  # the child's
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What was main then."""
+
+    ms: int
+
+    def __str__(self) -> str:
+        return f"the time {self.ms}"
+
+
+At = int | Time | None  # a snapshot, a time, or the head
 
 
 class Limit(Enum):
@@ -174,6 +186,8 @@ def _refusal(name: str, uri: str, at: At, *, tries_manifests: bool) -> str | Non
     import duckdb
 
     place = "" if at is None else f", snapshot_from_id => {at}::UBIGINT"
+    if isinstance(at, Time):
+        place = f", snapshot_from_timestamp => make_timestamp({1000 * at.ms})"
     try:
         if tries_manifests:
             _try_manifests(uri, at)
@@ -187,6 +201,8 @@ def _try_manifests(uri: str, at: At) -> None:
     """Open the list and the manifests of a snapshot, by DuckDB alone; raises what it says of one that it cannot."""
     metadata = _metadata(uri)
     number = metadata.get("current-snapshot-id") if at is None else at
+    if isinstance(at, Time):
+        number = [one["snapshot-id"] for one in metadata["snapshot-log"] if one["timestamp-ms"] <= at.ms][-1]
     for snapshot in metadata["snapshots"]:
         if snapshot["snapshot-id"] == number:
             listed = _connection().execute("SELECT manifest_path FROM read_avro(?)", [snapshot["manifest-list"]])

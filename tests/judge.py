@@ -39,12 +39,13 @@ from tests.comparison import (
     row_columns,
     size_on_disk,
 )
-from tests.duckdb_judge import DuckDbJudge, Limit
+from tests.duckdb_judge import At, DuckDbJudge, Limit, Time
 from tests.judged_stores import GcsStore, size_in_gcs, size_in_s3
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars"
 ROWS_OF_HEAD = "rows of main"
+TIMES_READ = 3  # of the log, by TIMESTAMP AS OF; of all others it is compared which snapshot they mean
 Said = dict[tuple[str, str], list[str]]  # by table and view: the rows, as JSON
 
 
@@ -200,7 +201,10 @@ class Judge:
         """
         ours = self.metadata(source)
         theirs = {mirror: self.metadata(mirror) for mirror in mirrors}
-        views = {mirror: _views(metadata, is_deep=is_deep) for mirror, metadata in theirs.items()}
+        views = {
+            mirror: _views(metadata, is_deep=is_deep, has_own_log=self._is_on_rest(mirror))
+            for mirror, metadata in theirs.items()
+        }
         everything = {what: view for per_mirror in views.values() for what, view in per_mirror.items()}
         said: Said = {}
         # One query for everything, because starting a query costs more than reading these tables.
@@ -211,7 +215,9 @@ class Judge:
             home = _home(metadata)
             places = {plain(place): f"{home}/{folder}" for place, folder in (roots or {}).items()}
             places[plain(ours["location"])] = home
-            on_rest = mirror.sql.partition(".")[0] in self._rest
+            on_rest = self._is_on_rest(mirror)
+            if not on_rest:
+                found += [f"{mirror.sql}: {one}" for one in self._differing_times(source, mirror, metadata)]
             found += [
                 f"{mirror.sql}: {one}"
                 for one in differing_metadata(ours, metadata, places, self.size_of, on_rest=on_rest)
@@ -223,16 +229,30 @@ class Judge:
                 found += [f"{mirror.sql}: {what}: {one}" for one in rows]
         return found + self._by_duckdb(source, theirs, said, limits, is_deep=is_deep)
 
+    def _is_on_rest(self, table: Judged) -> bool:
+        return table.sql.partition(".")[0] in self._rest
+
+    def _differing_times(self, source: Judged, mirror: Judged, metadata: Json) -> list[str]:
+        """Which snapshot Iceberg takes for each time of the mirror's log: on both sides the same."""
+        jvm: Any = self.spark.sparkContext._jvm
+        tables = [self.java_table(table) for table in (source, mirror)]
+        found = []
+        for time in sorted({entry["timestamp-ms"] for entry in metadata.get("snapshot-log") or ()}):
+            want, got = (jvm.org.apache.iceberg.util.SnapshotUtil.snapshotIdAsOfTime(table, time) for table in tables)
+            if want != got:
+                found.append(f"as of {time}: want snapshot {want}, got {got}")
+        return found
+
     def _by_duckdb(
         self, source: Judged, mirrors: Mapping[Judged, Json], said: Said, limits: Collection[Limit], *, is_deep: bool
     ) -> list[str]:
         """The same places once more, by the second judge; it must see as many rows as the first."""
-        wanted: dict[str, dict[int | None, int]] = {}
+        wanted: dict[str, dict[At, int]] = {}
         names = {}
         for mirror, metadata in mirrors.items():
             uri = str(mirror.metadata_uri)
             names[uri] = mirror.sql
-            places = _places(metadata, is_deep=is_deep)
+            places = _places(metadata, is_deep=is_deep, has_own_log=self._is_on_rest(mirror))
             wanted[uri] = {at: len(said.get((mirror.sql, view), ())) for at, view in places.items()}
         found = self.duckdb.differences(source.metadata_uri, wanted, limits) if any(wanted.values()) else []
         return [f"{names[uri]}: {one}" for uri, one in found]
@@ -266,13 +286,15 @@ def _home(metadata: Json) -> str:
     return location
 
 
-def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:
+def _views(metadata: Json, *, is_deep: bool, has_own_log: bool) -> dict[str, str]:
     """What to read of a table, each as a query with `{table}` for its name."""
     places = {ROWS_OF_HEAD: ""}
     places |= {f"rows of {name}": f" VERSION AS OF '{name}'" for name in metadata["refs"] if name != "main"}
     if is_deep:
         ids = [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
         places |= {f"rows of snapshot {one}": f" VERSION AS OF {one}" for one in ids}
+        times = _times(metadata, has_own_log=has_own_log)
+        places |= {_rows_as_of(ms): f" TIMESTAMP AS OF timestamp_millis({ms})" for ms in times}
     views = {what: f"SELECT {row_columns(metadata)} FROM {{table}}{place}" for what, place in places.items()}
     if _has_snapshot(metadata):
         said = {what: f"SELECT {columns} FROM {{table}}.{what}" for what, columns in METADATA.items()}
@@ -280,13 +302,24 @@ def _views(metadata: Json, *, is_deep: bool) -> dict[str, str]:
     return views
 
 
-def _places(metadata: Json, *, is_deep: bool) -> dict[int | None, str]:
-    """Where DuckDB reads: the head, and snapshots by number, each with the view by which Spark reads the same."""
-    places: dict[int | None, str] = {None: ROWS_OF_HEAD} if _has_snapshot(metadata) else {}
+def _places(metadata: Json, *, is_deep: bool, has_own_log: bool) -> dict[At, str]:
+    """Where DuckDB reads: the head, and snapshots by number or time, each with the view by which Spark reads it."""
+    places: dict[At, str] = {None: ROWS_OF_HEAD} if _has_snapshot(metadata) else {}
     places |= {ref["snapshot-id"]: f"rows of {name}" for name, ref in metadata["refs"].items()}
     if is_deep:
         places |= {one["snapshot-id"]: f"rows of snapshot {one['snapshot-id']}" for one in metadata["snapshots"]}
+        places |= {Time(ms): _rows_as_of(ms) for ms in _times(metadata, has_own_log=has_own_log)}
     return places
+
+
+def _times(metadata: Json, *, has_own_log: bool) -> list[int]:
+    """Of the log, those at which rows are read; of a catalog that writes a log of its own, none."""
+    times = dict.fromkeys(entry["timestamp-ms"] for entry in metadata.get("snapshot-log") or ())
+    return [] if has_own_log else [*times][-TIMES_READ:]
+
+
+def _rows_as_of(ms: int) -> str:
+    return f"rows as of {ms}"
 
 
 def _query(wanted: Mapping[Judged, Mapping[str, str]]) -> str:

@@ -63,17 +63,18 @@ def test_a_row_that_differs_in_an_older_version_is_found(
 ) -> None:
     """Both judges say so; of the head neither says anything."""
     table, installation = fault
-    first = judge.metadata(table)["current-snapshot-id"]
+    first, at = (judge.metadata(table)["snapshot-log"][0][name] for name in ("snapshot-id", "timestamp-ms"))
     tamper(installation.folder("db.t"))
     judge.spark.sql(f"INSERT OVERWRITE {table.sql} VALUES (7)")
     installation.sync("db.t")
     found = judge.differences(table, installation.theirs("db.t"), is_deep=is_deep)
 
     rows = [one.split(": ", 1)[1] for one in found if "rows" in one]
-    places = {"rows of first", *(["rows of snapshot " + str(first)] if is_deep else [])}
+    places = {"rows of first", *([f"rows of snapshot {first}", f"rows as of {at}"] if is_deep else [])}
     assert {one.split(":")[0] for one in rows if not one.startswith("DuckDB")} == places
     assert [one for one in rows if one.startswith("DuckDB")] == [
-        f"DuckDB at {first} (rows, only in source, in mirror): want (3, 0, 0), got (3, 2, 2)"
+        f"DuckDB at {place} (rows, only in source, in mirror): want (3, 0, 0), got (3, 2, 2)"
+        for place in ([first, f"the time {at}"] if is_deep else [first])
     ]
 
 

@@ -128,6 +128,10 @@ def test_branches_tags_and_rollback(history: History) -> None:
     history.check("a rollback to the first snapshot")
     history.sql(f"CALL {system}.fast_forward('{history.name}', 'main', 'side')")
     history.check("main moved forward to the branch")
+    heads = history.snapshot_ids()
+    for one in (heads[0], heads[-1]):
+        history.call("set_current_snapshot", f"snapshot_id => {one}")
+    history.check("main was elsewhere and came back", is_deep=True)
     history.sql(f"ALTER TABLE {t} DROP BRANCH side", f"ALTER TABLE {t} REPLACE TAG first RETAIN 10 DAYS")
     history.insert(numbers(60, 70))
     history.check_deeply("a branch dropped, a tag moved")

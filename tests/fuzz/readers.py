@@ -93,8 +93,8 @@ def _metadata(data: bytes, uri: str) -> None:
     head = metadata_json.current_snapshot_id(metadata)
     kept = metadata_json.snapshots(metadata)
     metadata_json.statistics_files(metadata, kept)
-    metadata_json.fingerprint_fields(metadata)
     if head is None or head in kept:
+        metadata_json.fingerprint_fields(metadata, head)
         metadata_json.for_mirror(metadata, MAPS[0], 1, head, kept, location=MIRROR)
 
 
@@ -104,7 +104,7 @@ def _deletes(name: str) -> Callable[[bytes, str], object]:
     def use(data: bytes, uri: str) -> None:
         for paths in MAPS:
             new = delete_files.rewrite(data, uri, file_format, paths)
-            delete_files.is_same(new.data, data, file_format)
+            delete_files.is_same(new.data, data, file_format, paths)
 
     return use
 

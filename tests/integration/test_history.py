@@ -184,6 +184,21 @@ def test_a_pin_alone_is_no_change(lake: Lake, orders: Table) -> None:
     assert set(look(lake).metadata["refs"]) == {"main"}
 
 
+def test_what_was_main_when_is_told_as_on_the_source(lake: Lake, orders: Table) -> None:
+    """Between two looks main was elsewhere and came back: nothing changed but the log, which AS OF a time asks."""
+    first = head_of(orders)
+    orders.append(rows(1, 9))
+    second = head_of(orders)
+    lake.sync()
+    for snapshot_id in (first, second):
+        orders.refresh().manage_snapshots().set_current_snapshot(snapshot_id).commit()
+    assert lake.sync().version == 3
+    source, mirror = (table.metadata.snapshot_log for table in (orders.refresh(), lake.mirror_table()))
+    assert [entry.snapshot_id for entry in mirror] == [first, second, first, second]
+    assert mirror == source
+    assert lake.sync().lane == "none"
+
+
 def test_renamed_is_dropped_under_the_old_name_and_new_under_the_new(tmp_path: Path) -> None:
     lake = Lake(tmp_path, tables=[{"match": "shop.*"}])
     lake.create().append(rows(3))

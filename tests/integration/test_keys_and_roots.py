@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
@@ -12,7 +14,20 @@ from pyiceberg.table.update import SetLocationUpdate
 from lakemirror.errors import PermanentError
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.stage import LocalEngine
-from tests.iceberg_files import DELETED, commit, data_files, delete_positions, entry, manifest_file, manifests_of, write
+from tests.iceberg_files import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    POSITION_DELETES,
+    commit,
+    data_files,
+    delete_positions,
+    entry,
+    manifest_file,
+    manifests_of,
+    position_deletes,
+    write,
+)
 from tests.integration.looking import check_whole, look
 from tests.lake import ORDERS, Lake, path_of, rows
 
@@ -279,6 +294,31 @@ def test_roots_that_do_not_touch_the_table_may_come_and_go(tmp_path: Path) -> No
         orders.refresh().append(rows(1, 9))
         lake.sync()
         assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_root_that_a_published_delete_file_mentions_may_come(tmp_path: Path) -> None:
+    """Its header names the place, and is left as it was published; a new manifest carries the file on."""
+    lake = Lake(tmp_path)
+    orders = lake.create()
+    orders.append(rows(5))
+    out = io.BytesIO()
+    table = pq.read_table(io.BytesIO(position_deletes([(data_files(orders)[0], 0)])))
+    note = {**table.schema.metadata, b"origin": f"file://{tmp_path}/old/x".encode()}
+    pq.write_table(table.replace_schema_metadata(note), out)
+    path, manifests = write(f"{orders.location()}/data/d.parquet", out.getvalue()), manifests_of(orders)
+
+    def commit_deletes(snapshot_id: int, status: int) -> None:
+        one = entry(path, status=status, content=POSITION_DELETES, size=len(out.getvalue()), snapshot_id=70)
+        commit(orders, snapshot_id, [*manifests, manifest_file(orders, [one], snapshot_id, deletes=True)])
+
+    commit_deletes(70, ADDED)
+    orders.manage_snapshots().create_tag(70, "keep").commit()
+    lake.sync()
+    again = Lake(tmp_path, roots={"old": tmp_path / "old"})
+    orders = again.source.load_table(str(ORDERS))
+    commit_deletes(71, EXISTING)
+    assert again.sync().version == 2
+    assert again.mirror_rows() == again.source_rows()
 
 
 def test_a_recreated_table_may_live_elsewhere(tmp_path: Path) -> None:

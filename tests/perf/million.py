@@ -57,7 +57,7 @@ def main(what: str, folder: Path) -> int:
 
 def added(uri: str, length: int, target: str, paths: PrefixMap) -> Change:
     """A first version that has nothing but this manifest."""
-    row = {"source": uri, "target": target, "source_length": length, "has_deletes": True, "has_existing": False}
+    row = {"source": uri, "target": target, "source_length": length, "has_deletes": True, "carries_over": False}
     manifests = pa.Table.from_pylist([{**row, "state": "added", "snapshots": [1]}], MANIFESTS)
     return Change(
         table=TableRef.parse("db.t"),

@@ -28,6 +28,20 @@ def judged(theirs: Json, *, on_rest: bool) -> list[str]:
     return list(differing_metadata(ours, theirs, ROOTS, lambda place: 1, on_rest=on_rest))
 
 
+@pytest.mark.parametrize(
+    ("log", "is_right"), [([2, 1, 3], True), ([3], True), ([], True), ([1, 2, 1, 3, 3], False), ([2, 3], False)]
+)
+def test_the_log_of_heads_is_an_end_of_the_sources(log: list[int], is_right: bool) -> None:
+    """But on a REST catalog, which writes its own."""
+    ours, theirs = (
+        table(root, snapshot(1, 0, 10), next_row_id=30) | {"snapshot-log": [{"snapshot-id": one} for one in heads]}
+        for root, heads in (("/source/t", [1, 2, 1, 3]), ("/mirror/t", log))
+    )
+    told = list(differing_metadata(ours, theirs, ROOTS, lambda place: 1))
+    assert [one.partition(":")[0] for one in told] == ([] if is_right else ["snapshot-log"])
+    assert list(differing_metadata(ours, theirs, ROOTS, lambda place: 1, on_rest=True)) == []
+
+
 def test_a_mirror_that_lacks_a_snapshot_is_right() -> None:
     assert judged(table("/mirror/t", snapshot(1, 0, 10), snapshot(3, 20, 10), next_row_id=30), on_rest=False) == []
 

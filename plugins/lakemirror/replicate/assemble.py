@@ -188,4 +188,12 @@ def _index(change: Change, rewritten: pa.Table) -> VersionIndex:
     statistics = change.known_statistics | {*change.statistics}
     manifests = pa.Table.from_pylist(rows, ROWS)
     retained = frozenset(change.retained)
-    return VersionIndex(manifests, retained, frozenset(statistics), change.paths, change.generation, change.former)
+    return VersionIndex(
+        manifests=manifests,
+        mirrored=retained,
+        statistics=frozenset(statistics),
+        paths=change.paths,
+        generation=change.generation,
+        former=change.former,
+        earlier=dict(change.earlier),
+    )

@@ -23,7 +23,7 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
@@ -35,6 +35,7 @@ _FIELDS: dict[str, control.Check] = {
     "head": or_none(is_id),
     **dict.fromkeys(("retained", "referenced"), all_of(is_id)),
     **dict.fromkeys(("private", "left_out", "dangling"), all_of(is_text)),
+    "earlier": all_of(tuple_of(is_id, is_text)),
     "new_lists": all_of(tuple_of(is_id, is_text, is_text)),
     **dict.fromkeys(("statistics", "known_statistics"), all_of(tuple_of(is_text, is_count))),
     **dict.fromkeys(("rules", "former"), all_of(tuple_of(is_text, is_text))),
@@ -51,7 +52,7 @@ MANIFESTS = pa.schema(
         pa.field("target_length", pa.int64()),
         pa.field("crc32c", pa.int64()),
         pa.field("has_deletes", pa.bool_(), nullable=False),
-        pa.field("has_existing", pa.bool_(), nullable=False),
+        pa.field("carries_over", pa.bool_(), nullable=False),  # it may name files that the mirror has
         pa.field("state", pa.string(), nullable=False),
         pa.field("snapshots", pa.list_(pa.int64()), nullable=False),
     ]
@@ -85,6 +86,7 @@ class Change:
     generation: str
     left_out: tuple[str, ...]
     manifests: pa.Table
+    earlier: tuple[tuple[int, str], ...] = ()  # snapshots, and the SHA-256 of the index that has their manifests
     former: tuple[tuple[str, str], ...] = ()  # rules that were in force earlier in this generation
 
     @property
@@ -142,7 +144,7 @@ def _of(document: dict[str, Any], manifests: pa.Table) -> Change:
     document["known_statistics"] = frozenset((path, size) for path, size in document["known_statistics"])
     for name in ("retained", "referenced", "private", "left_out", "dangling", "demoted"):
         document[name] = tuple(document[name])
-    for name in ("new_lists", "statistics", "rules", "former"):
+    for name in ("new_lists", "statistics", "rules", "former", "earlier"):
         document[name] = tuple(tuple(item) for item in document[name])
     return Change(**document, manifests=manifests)
 

@@ -142,7 +142,7 @@ def _step_to(
     name = source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
     known, moved = _with_its_lists(known, metadata, paths)
-    step = Step(table, metadata, head, known, paths)
+    step = Step(table, metadata, head, known, paths, head_number=newest.sequence_number if newest else 0)
     if forgotten := moved - {*step.referenced()}:
         left_out += (f"{len(forgotten)} earlier versions: their manifest lists lie elsewhere on the source now",)
     retained = retain(
@@ -154,7 +154,10 @@ def _step_to(
         policy.history,
         lambda kept: metadata_json.for_mirror(metadata, paths, version, head, kept, location=layout.root),
     )
-    step = replace(step, retained=retained.snapshots)
+    unreferenced = {*retained.snapshots} - {*step.referenced()}
+    earlier = known.handed_on(newest.index_sha256, unreferenced) if newest else ()
+    known = known.recalling(sides.mirror, layout, step.leans_on())
+    step = replace(step, known=known, retained=retained.snapshots)
     manifests, new_lists = step.manifests(sides.source)
     at_most = sum(row["count"] for row in manifests if row["state"] == "added")
     dangling = step.dangling(sides.source)
@@ -185,6 +188,7 @@ def _step_to(
         generation=known.generation,
         left_out=(*left_out, *retained.left_out),
         manifests=as_table(manifests),
+        earlier=earlier,
         former=known.former,
     )
     return replace(change, plan_id=change.expected_plan_id)
@@ -273,7 +277,7 @@ def _head(metadata: Json, target_snapshot_id: int | None, table: TableRef) -> in
 
 def fingerprint_of(metadata: Json, head: int | None) -> str:
     """A hash over all of the source's state that a reader could tell apart."""
-    fields = {**metadata_json.fingerprint_fields(metadata), "head": head}
+    fields = {**metadata_json.fingerprint_fields(metadata, head), "head": head}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

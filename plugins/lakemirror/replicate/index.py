@@ -20,11 +20,12 @@ from lakemirror.errors import PermanentError
 from lakemirror.model.layout import INDEX_FOLDER, TableLayout
 from lakemirror.model.paths import PrefixMap, canonical
 from lakemirror.replicate import control, segments
-from lakemirror.storage.port import ConditionFailed, Create, ObjectStore
+from lakemirror.storage.port import ConditionFailed, Create, ObjectNotFound, ObjectStore
 
 _DOCUMENT = b"lakemirror.index"
 Rules = tuple[tuple[str, str], ...]  # places of the source and theirs in the mirror
 _GENERATION = re.compile(r"[0-9a-f]{0,64}")
+_SHA256 = re.compile(r"([0-9a-f]{64})?")
 ROWS = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
@@ -43,6 +44,7 @@ class VersionIndex:
     """`manifests` of the referenced snapshots; `mirrored` are all snapshots the version's metadata holds.
 
     `lists` tells by a hash where the manifest list of each of them lies in the mirror; older indexes do not say it.
+    `earlier` tells of those that nothing refers to any more which index has their manifests: by its SHA-256.
 
     `paths` is the map by which the version was written. Manifests that were reused hold files where the map of their
     own time put them: `former` are the rules of such maps that are no longer in force.
@@ -55,6 +57,7 @@ class VersionIndex:
     generation: str = ""  # names the map, once it is not the first one of this mirror table
     former: Rules = ()
     lists: Mapping[int, str] = field(default_factory=dict)
+    earlier: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, paths: PrefixMap, generation: str = "") -> VersionIndex:
@@ -83,6 +86,34 @@ class VersionIndex:
         manifests = self.manifests.set_column(number, ROWS.field(number), pa.array(held, ROWS.field(number).type))
         return replace(self, manifests=manifests, mirrored=self.mirrored - {*snapshots})
 
+    def recalling(self, store: ObjectStore, layout: TableLayout, snapshots: Collection[int]) -> VersionIndex:
+        """With the manifests of these mirrored snapshots too, as far as the indexes of earlier versions are there.
+
+        Each snapshot of one line shares most manifests with the next: to hold those of all would be to hold each
+        change of many versions in each index. Somebody who goes back to one reads one index more.
+        """
+        wanted: dict[str, set[int]] = {}
+        for one in self.mirrored.intersection(snapshots) - self.referenced:
+            if digest := self.earlier.get(one, ""):
+                wanted.setdefault(digest, set()).add(one)
+        rows = {row["source"]: row for row in self.manifests.to_pylist()} if wanted else {}
+        for digest, those in sorted(wanted.items()):
+            try:
+                found = load(store, layout.index(digest), digest)
+            except ObjectNotFound:
+                continue  # their lists are read again
+            for row in found.manifests.to_pylist() if found.generation == self.generation else ():
+                if held := [one for one in row["snapshots"] if one in those]:
+                    known = rows.setdefault(row["source"], {**row, "snapshots": []})
+                    known["snapshots"] = [*known["snapshots"], *held]
+        return replace(self, manifests=pa.Table.from_pylist([*rows.values()], ROWS)) if wanted else self
+
+    def handed_on(self, digest: str, snapshots: Collection[int]) -> tuple[tuple[int, str], ...]:
+        """`earlier` of the next version, for these of its snapshots; `digest` is this index's own."""
+        own = dict.fromkeys(self.referenced, digest)
+        known = {one: own.get(one) or self.earlier.get(one, "") for one in sorted(snapshots) if one in self.mirrored}
+        return tuple((one, held) for one, held in known.items() if held)
+
     def closure_digest(self) -> str:
         """One hash over place, length and content of every manifest, in the order of their mirror paths."""
         columns = (self.manifests[name].to_pylist() for name in ("target", "target_length", "crc32c"))
@@ -94,6 +125,7 @@ class VersionIndex:
         document = {
             "mirrored": mirrored,
             "lists": [self.lists.get(one, "") for one in mirrored],
+            "earlier": [self.earlier.get(one, "") for one in mirrored],
             "statistics": sorted(self.statistics),
             "rules": self.paths.rules,
             "generation": self.generation,
@@ -128,7 +160,11 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
         "rules": are_rules,
         "generation": lambda value: isinstance(value, str) and _GENERATION.fullmatch(value) is not None,
     }
-    later = {"former": are_rules, "lists": control.all_of(control.is_text)}
+    later = {
+        "former": are_rules,
+        "lists": control.all_of(control.is_text),
+        "earlier": control.all_of(lambda value: isinstance(value, str) and _SHA256.fullmatch(value) is not None),
+    }
     document = control.parse((table.schema.metadata or {}).get(_DOCUMENT, b""), uri, fields, later)
     rows = table.replace_schema_metadata(None)
     for target in rows["target"].to_pylist():
@@ -140,9 +176,9 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
         tuple((source, target) for source, target in document.get(name, ())) for name in ("rules", "former")
     )
     mirrored = frozenset(document["mirrored"])
-    lists = document.get("lists", [""] * len(document["mirrored"]))
-    if len(lists) != len(document["mirrored"]):
-        raise control.altered(uri, "not as many manifest lists as snapshots")
+    told = {name: document.get(name, [""] * len(document["mirrored"])) for name in ("lists", "earlier")}
+    if any(len(values) != len(document["mirrored"]) for values in told.values()):
+        raise control.altered(uri, "not as many manifest lists or indexes as snapshots")
     statistics = frozenset((path, size) for path, size in document["statistics"])
     return VersionIndex(
         manifests=rows,
@@ -151,5 +187,6 @@ def load(store: ObjectStore, uri: str, sha256: str) -> VersionIndex:
         paths=PrefixMap(rules),
         generation=document["generation"],
         former=former,
-        lists=dict(zip(document["mirrored"], lists, strict=True)),
+        lists=dict(zip(document["mirrored"], told["lists"], strict=True)),
+        earlier={one: held for one, held in zip(document["mirrored"], told["earlier"], strict=True) if held},
     )

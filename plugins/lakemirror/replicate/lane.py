@@ -16,7 +16,8 @@ def bytes_at_most(metadata: Json, new: Iterable[int], mirrored: Collection[int])
     """What the summaries say the files of these snapshots can weigh; None if they do not say.
 
     Each is followed back to an ancestor that the mirror has, adding up what was added; where the line is broken, the
-    whole weight of the snapshot counts.
+    whole weight of the snapshot counts. So it does of one that the mirror shows: it is new because its manifests are
+    not known any more, and then nothing tells which of its files are there.
     """
     there = metadata_json.snapshots(metadata)
     counted: set[int] = set()
@@ -30,8 +31,8 @@ def bytes_at_most(metadata: Json, new: Iterable[int], mirrored: Collection[int])
             at = there[at].get("parent-snapshot-id")
         is_whole = at is None or at in mirrored or at in counted
         sizes = [_added(summary) for summary in line]
-        if not is_whole or None in sizes:
-            sizes = [_number(line[0].get("total-files-size"))]
+        if snapshot_id in mirrored or not is_whole or None in sizes:
+            sizes = [_number((there[snapshot_id].get("summary") or {}).get("total-files-size"))]
         if None in sizes:
             return None
         total += sum(size for size in sizes if size is not None)

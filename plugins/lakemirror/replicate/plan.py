@@ -164,9 +164,9 @@ def load(store: ObjectStore, plan_uri: str) -> Plan | None:
 
 
 def _worth_reading(change: Change) -> pa.Table:
-    """Removed manifests matter only if an added one carries entries over from somewhere."""
+    """Removed manifests matter only if an added one may carry entries over from somewhere."""
     removed = change.rows("removed")
-    carries = pc.any(change.rows("added")["has_existing"]).as_py()
+    carries = pc.any(change.rows("added")["carries_over"]).as_py()
     return removed if carries else removed.slice(0, 0)
 
 

@@ -7,7 +7,7 @@ records; with other records it is a stop, never an overwrite.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakemirror.errors import PermanentError, SourceVanishedError, TransientError
 from lakemirror.formats.iceberg import avro, delete_files, manifest, manifest_list, puffin
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts, DeletionVector
+from lakemirror.formats.iceberg.manifest_entry import Bounds
 from lakemirror.model.paths import PrefixMap
 from lakemirror.replicate import control, manifests, segments
 from lakemirror.replicate.copy import read_items
@@ -89,7 +90,10 @@ class RewriteDeletes:
         file_format = str(item["format"])
         new = delete_files.rewrite(data, source, file_format, self.context.paths)
         stored = put_or_adopt(
-            stores.mirror, target, new.data, lambda left, right: delete_files.is_same(left, right, file_format)
+            stores.mirror,
+            target,
+            new.data,
+            lambda left, right: delete_files.is_same(left, right, file_format, self.context.paths),
         )
         facts = new.facts
         vectors = None if facts.vectors is None else [asdict(vector) for vector in sorted(facts.vectors, key=_offset)]
@@ -111,31 +115,41 @@ class RewriteManifests:
     fact_uris: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        facts: DeleteFacts | None = None
         for batch in batches:
             for row in batch.to_pylist():
                 stores = Counted(self.context)
-                if row["has_deletes"] and facts is None:
-                    facts = self._read_facts(stores)
-                known = facts.reading(_Vectors(stores.mirror)) if row["has_deletes"] and facts is not None else {}
-                stored = self._rewrite(stores, row, known)
+                stored = self._rewrite(stores, row)
                 result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
                 yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
 
-    def _read_facts(self, stores: Counted) -> DeleteFacts:
-        parts = [segments.read(stores.mirror, uri, FACT, ("target", "size")) for uri in self.fact_uris]
-        return DeleteFacts(pa.concat_tables([FACT.empty_table(), *parts]))
+    def _facts(self, stores: Counted, entries: Iterable[manifest.LiveEntry]) -> Mapping[str, DeleteFileFacts]:
+        """Of the delete files that a manifest names; those of the whole change may be too many to hold."""
+        paths = self.context.paths
+        wanted = {hash(paths.map(one.path)) for one in entries if one.kind == "position_delete"}
+        found = [FACT.empty_table()]
+        for uri in self.fact_uris if wanted else ():
+            part = segments.read(stores.mirror, uri, FACT, ("target", "size"))
+            found.append(part.filter(pa.array([hash(target) in wanted for target in part["target"].to_pylist()])))
+        return DeleteFacts(pa.concat_tables(found), _FilesOf(stores.mirror))
 
-    def _rewrite(self, stores: Counted, row: dict[str, Any], facts: Mapping[str, DeleteFileFacts]) -> Stored:
+    def _rewrite(self, stores: Counted, row: dict[str, Any]) -> Stored:
         source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
         if self.context.paths.map(source) != target:
             raise control.altered(self.context.plan_uri, f"{source} goes to {target}")
 
-        def new() -> Iterator[bytes]:
-            data = manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
-            return manifest.rewritten(data, source, self.context.paths, facts, entries=row["entries"])
+        def read() -> Iterable[bytes]:
+            return manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
 
-        if manifests.is_small(length):
+        is_small = manifests.is_small(length)
+        held = read() if is_small else None  # one that is large and holds deletes is streamed once more
+        facts: Mapping[str, DeleteFileFacts] = {}
+        if row["has_deletes"]:
+            facts = self._facts(stores, manifest.live_entries(held or read(), source, entries=row["entries"]))
+
+        def new() -> Iterator[bytes]:
+            return manifest.rewritten(held or read(), source, self.context.paths, facts, entries=row["entries"])
+
+        if is_small:
             return put_or_adopt(
                 stores.mirror,
                 target,
@@ -146,13 +160,19 @@ class RewriteManifests:
 
 
 @dataclass(frozen=True, slots=True)
-class _Vectors:
-    """Reads what a Puffin file of the mirror holds."""
+class _FilesOf:
+    """Reads what delete files of the mirror hold."""
 
     mirror: ObjectStore
 
-    def __call__(self, target: str) -> frozenset[DeletionVector]:
-        return puffin.vectors(self.mirror.get(target, max_bytes=MAX_DELETE_FILE_BYTES).data, target)
+    def vectors(self, target: str) -> frozenset[DeletionVector]:
+        return puffin.vectors(self._get(target), target)
+
+    def bounds(self, target: str, file_format: str) -> Bounds:
+        return delete_files.bounds(self._get(target), target, file_format)
+
+    def _get(self, target: str) -> bytes:
+        return self.mirror.get(target, max_bytes=MAX_DELETE_FILE_BYTES).data
 
 
 def _offset(vector: DeletionVector) -> int:

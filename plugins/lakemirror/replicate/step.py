@@ -32,7 +32,7 @@ class ManifestRow(TypedDict):
     target_length: int | None
     crc32c: int | None
     has_deletes: bool
-    has_existing: bool
+    carries_over: bool
     state: str
     snapshots: list[int]
     count: int
@@ -48,6 +48,7 @@ class Step:
     known: VersionIndex
     paths: PrefixMap
     retained: tuple[int, ...] = ()
+    head_number: int = 0  # the sequence number of the mirror's head
 
     def referenced(self) -> tuple[int, ...]:
         heads = {name: ref["snapshot-id"] for name, ref in metadata_json.refs(self.metadata).items()}
@@ -60,6 +61,20 @@ class Step:
                 "detect", str(self.table), f"refs name missing snapshots {missing}", "repair the source"
             )
         return tuple(sorted(wanted))
+
+    def leans_on(self) -> frozenset[int]:
+        """The mirrored snapshots that this step starts from: each that refs name, else the nearest one before it."""
+        there = metadata_json.snapshots(self.metadata)
+        seen: set[int] = set()
+        found = set()
+        for snapshot_id in self.referenced():
+            at: int | None = snapshot_id
+            while at is not None and at in there and at not in self.known.mirrored and at not in seen:
+                seen.add(at)
+                at = there[at].get("parent-snapshot-id")
+            if at in self.known.mirrored:
+                found.add(at)
+        return frozenset(found)
 
     def statistics(self) -> list[tuple[str, int]]:
         return metadata_json.statistics_files(self.metadata, self.retained)
@@ -89,6 +104,7 @@ class Step:
                 have.setdefault(snapshot_id, []).append(path)
         rows: dict[str, ManifestRow] = {}
         new_lists = []
+        known_up_to = self._known_up_to(there)
         seen = manifest_list.Seen[manifest_list.ManifestRef]()
         for snapshot_id in self.referenced():
             if snapshot_id in have:
@@ -101,7 +117,7 @@ class Step:
             new_lists.append((snapshot_id, there[snapshot_id]["manifest-list"], digest))
             for ref in refs:
                 if ref.path not in rows:
-                    rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref)
+                    rows[ref.path] = _reused(known[ref.path]) if ref.path in known else self._added(ref, known_up_to)
                 row = rows[ref.path]
                 if row["source_length"] != ref.length:
                     raise other_size(ref.path, row["source_length"], ref.length, "rewrite_manifests")
@@ -128,7 +144,12 @@ class Step:
             )
         return found, hashlib.sha256(data).hexdigest()
 
-    def _added(self, ref: manifest_list.ManifestRef) -> ManifestRow:
+    def _known_up_to(self, there: dict[int, Json]) -> int:
+        """The highest sequence number of a commit whose files the mirror can have; 0 in format version 1."""
+        numbers = (int(there[one].get("sequence-number") or 0) for one in self.known.mirrored if one in there)
+        return max((self.head_number, *numbers))
+
+    def _added(self, ref: manifest_list.ManifestRef, known_up_to: int) -> ManifestRow:
         target = self.paths.map(ref.path)
         check_key(target)
         return {
@@ -139,7 +160,9 @@ class Step:
             "target_length": None,
             "crc32c": None,
             "has_deletes": ref.has_deletes,
-            "has_existing": ref.existing_files is None or ref.existing_files > 0,
+            "carries_over": ref.existing_files is None
+            or ref.existing_files > 0
+            or 0 < ref.sequence_number <= known_up_to,  # what it added, a later manifest may have carried on
             "state": "added",
             "snapshots": [],
             "count": UNKNOWN_COUNT if ref.added_files is None else ref.added_files + (ref.existing_files or 0),
@@ -173,7 +196,7 @@ def _reused(row: Mapping[str, Any], state: str = "reused") -> ManifestRow:
         "target_length": row["target_length"],
         "crc32c": row["crc32c"],
         "has_deletes": row["has_deletes"],
-        "has_existing": False,
+        "carries_over": False,
         "state": state,
         "snapshots": [],
         "count": 0,

@@ -66,6 +66,8 @@ def added(size: int, total: int | None = None) -> dict[str, str]:
         pytest.param(line({}, {"operation": "append"}), [2], [1], None, id="a summary that does not say"),
         pytest.param(line(added(1), added(2), added(3, 50), broken_before=3), [3], [1], 50, id="a broken line"),
         pytest.param(line(added(1), added(2), added(3), broken_before=3), [3], [1], None, id="broken, and no total"),
+        pytest.param(line(added(1, 1), added(2, 3)), [1], [1, 2], 1, id="mirrored, and not known any more"),
+        pytest.param(line({}, added(2)), [1], [1, 2], None, id="not known any more, and no total"),
         pytest.param(line({}), [], [1], 0, id="nothing new"),
         pytest.param({}, [], [], 0, id="no snapshot"),
     ],

@@ -68,11 +68,11 @@ def test_an_index_that_was_written_before_there_were_such_is_read(store: ObjectS
     uri, _ = index(row("a", 1)).save(store, LAYOUT)
     table = segments.decode(store.get(uri).data, uri, ROWS)
     document = json.loads(table.schema.metadata[b"lakemirror.index"])
-    later = {name: document.pop(name) for name in ("former", "lists")}
+    later = {name: document.pop(name) for name in ("former", "lists", "earlier")}
     old = segments.encode(table.replace_schema_metadata({b"lakemirror.index": json.dumps(document).encode()}))
     store.put(uri, old, Overwrite())
     loaded = indexes.load(store, uri, hashlib.sha256(old).hexdigest())
-    assert (later, loaded.former) == ({"former": [], "lists": ["", "", ""]}, ())
+    assert (later, loaded.former) == ({"former": [], "lists": ["", "", ""], "earlier": ["", "", ""]}, ())
     assert loaded.moved({1: f"{ROOT}/a", 2: f"{ROOT}/b"}) == frozenset()
     assert loaded.ever == loaded.paths == PATHS
 
@@ -99,6 +99,29 @@ def test_the_lists_of_a_thousand_versions_are_small(store: ObjectStore) -> None:
     assert sizes[1] - sizes[0] < 30_000
 
 
+def test_manifests_of_snapshots_that_nothing_refers_to_are_found_in_the_index_of_their_time(store: ObjectStore) -> None:
+    first = replace(index(row("a", 1), row("b", 1, 2), row("c", 2)), mirrored=frozenset({1, 2}))
+    _, first_digest = first.save(store, LAYOUT)
+    assert first.handed_on(first_digest, {1, 2, 9}) == ((1, first_digest), (2, first_digest))
+    second = replace(index(row("b", 3), row("d", 3)), earlier=dict(first.handed_on(first_digest, {1, 2})))
+    uri, second_digest = second.save(store, LAYOUT)
+    loaded = indexes.load(store, uri, second_digest)
+    assert loaded.handed_on(second_digest, {1, 3}) == ((1, first_digest), (3, second_digest))
+    assert loaded.recalling(store, LAYOUT, {3, 9}) is loaded, "nothing is read for what it has itself"
+    recalled = loaded.recalling(store, LAYOUT, {1, 3})
+    found = {one["source"]: one["snapshots"] for one in recalled.manifests.to_pylist()}
+    assert found == {"s3://b": [3, 1], "s3://d": [3], "s3://a": [1]}
+    assert recalled.manifests.schema == ROWS
+
+
+def test_an_earlier_index_that_is_gone_or_of_another_folder_tells_nothing(store: ObjectStore) -> None:
+    uri, digest = replace(index(row("a", 1)), generation="ab").save(store, LAYOUT)
+    later = replace(index(row("b", 2)), earlier={1: digest})
+    assert later.recalling(store, LAYOUT, {1}).manifests == later.manifests
+    store.delete([uri])
+    assert later.recalling(store, LAYOUT, {1}).manifests == later.manifests
+
+
 def test_referenced_are_the_snapshots_whose_manifests_it_holds() -> None:
     assert index(row("a", 1), row("b", 1, 5)).referenced == {1, 5}
     assert VersionIndex.empty(PATHS).referenced == frozenset()
@@ -121,6 +144,7 @@ FORGED = [
     replace(index(), paths=PrefixMap((("s3://src", f"{ROOT}/.."),))),
     replace(index(), former=(("s3://src", "memory://m/other"),)),
     replace(index(), lists={1: 7}),  # type: ignore[dict-item]
+    replace(index(), earlier={1: "../../other/index"}),
     replace(index(), mirrored=frozenset({"x"})),  # type: ignore[arg-type]
     replace(index(), statistics=frozenset({7})),  # type: ignore[arg-type]
 ]

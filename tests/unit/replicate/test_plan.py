@@ -38,7 +38,7 @@ DELETES = {"content": "deletes"}
 def row(bench: Bench, name: str, state: str, data: bytes, **more: Any) -> dict[str, Any]:
     place = bench.target(name) if state == "removed" else bench.source(name)
     bench.store.put(place, data)
-    fields = {"has_deletes": False, "has_existing": True, "state": state, "snapshots": [1], "target_length": len(data)}
+    fields = {"has_deletes": False, "carries_over": True, "state": state, "snapshots": [1], "target_length": len(data)}
     lengths = {"source_length": len(data)}
     return {"source": bench.source(name), "target": bench.target(name), **lengths, **fields, **more}
 
@@ -116,7 +116,7 @@ def test_a_known_file_with_another_size_is_a_stop(bench: Bench, content: int) ->
 
 
 def test_removed_manifests_are_not_read_if_nothing_was_carried_over(bench: Bench) -> None:
-    added = row(bench, "m2", "added", manifest([entry(bench.source("b"))]), has_existing=False)
+    added = row(bench, "m2", "added", manifest([entry(bench.source("b"))]), carries_over=False)
     removed = row(bench, "m1", "removed", b"unreadable")
     assert made(bench, added, removed) == {"copy": ["b"]}
 

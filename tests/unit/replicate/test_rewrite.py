@@ -13,11 +13,22 @@ import pytest
 from lakemirror.errors import PermanentError, SourceVanishedError
 from lakemirror.formats.iceberg import avro, puffin
 from lakemirror.replicate import manifests, segments
+from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.rewrite import RewriteManifests, Stored, put_or_adopt, read_source, stream_or_adopt
 from lakemirror.storage.port import Overwrite
 from tests.avro_bytes import container, header_size, records
-from tests.iceberg_files import ADDED, EXISTING, POSITION_DELETES, entry, manifest
+from tests.iceberg_files import (
+    ADDED,
+    EXISTING,
+    PATH_ID,
+    POS_ID,
+    POSITION_DELETES,
+    bounds,
+    entry,
+    manifest,
+    position_deletes,
+)
 from tests.puffin_bytes import deletion_vectors
 from tests.unit.replicate.conftest import Bench
 
@@ -175,3 +186,50 @@ def test_a_new_entry_for_a_puffin_file_of_an_earlier_version(bench: Bench, lengt
     (found,) = batch.to_pylist()
     assert json.loads(found["requests"])["mirror"]["get"] == (2 if status == ADDED else 1)
     assert records(bench.store.get(bench.target("m.avro")).data)[0]["data_file"]["content_offset"] == vector.offset
+
+
+def manifest_of_deletes(bench: Bench, *names: str) -> pa.RecordBatch:
+    """A manifest of these position delete files, all for one data file, each with bounds; as a row of work."""
+    edge = bounds({PATH_ID: bench.source("a").encode(), POS_ID: b"x"})
+    entries = [
+        entry(bench.source(name), content=POSITION_DELETES, size=10, lower_bounds=edge, upper_bounds=edge)
+        for name in names
+    ]
+    made = manifest(entries, meta={"content": "deletes"})
+    bench.store.put(bench.source("m.avro"), made)
+    row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "source_length": len(made)}
+    return pa.RecordBatch.from_pylist([{**row, "has_deletes": True, "entries": len(names)}])
+
+
+def facts_of(bench: Bench, *names: str, edge: str | None = None) -> str:
+    """A segment of facts; without an edge, of files that an entry without bounds named before."""
+    bound = None if edge is None else bench.target(edge).encode()
+    rows = [{"target": bench.target(name), "size": 33, "lower": bound, "upper": bound} for name in names]
+    return segments.write(bench.store, bench.layout.plan("p"), "fact", pa.Table.from_pylist(rows, FACT))
+
+
+def test_bounds_do_not_follow_from_who_named_a_file_before(bench: Bench) -> None:
+    """An earlier manifest had none: they are those of the mirror's own file."""
+    rows = manifest_of_deletes(bench, "d")
+    bench.store.put(bench.target("d"), position_deletes([(bench.target("a"), 1), (bench.target("b"), 2)]))
+    (batch,) = RewriteManifests(bench.context(), (facts_of(bench, "d"),))(iter([rows]))
+    assert json.loads(batch.to_pylist()[0]["requests"])["mirror"]["get"] == 2
+    (found,) = records(bench.store.get(bench.target("m.avro")).data)
+    assert found["data_file"]["lower_bounds"] == bounds({PATH_ID: bench.target("a").encode(), POS_ID: b"x"})
+    assert found["data_file"]["upper_bounds"] == bounds({PATH_ID: bench.target("b").encode(), POS_ID: b"x"})
+
+
+def test_no_more_facts_are_held_than_a_manifest_names(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def seen(facts: pa.Table, files: object) -> DeleteFacts:
+        held.append(facts.num_rows)
+        return DeleteFacts(facts)
+
+    monkeypatch.setattr("lakemirror.replicate.rewrite.DeleteFacts", seen)
+    rows = manifest_of_deletes(bench, "d7", "d150")
+    uris = tuple(
+        facts_of(bench, *(f"d{number}" for number in range(start, start + 100)), edge="a") for start in (0, 100, 200)
+    )
+    list(RewriteManifests(bench.context(), uris)(iter([rows])))
+    assert held == [2]

@@ -35,7 +35,7 @@ __all__ = [
 Engine = Literal["c", "python"]
 VARIABLE = "LAKEMIRROR_WALKER"
 RECORDS_AT_ONCE = 1 << 14  # their places are in memory together
-_VERSION = 1  # of the extension that this code was written for
+_VERSION = 2  # of the extension that this code was written for
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ class MappedPaths:
         return targets != sorted(targets) or len({*targets}) < len(targets)
 
     def rewritten(self, data: bytes, uri: str) -> RewrittenDeletes:
-        if not self.seen:
-            raise damaged(uri, "the file deletes nothing")
+        """A file without rows has no bounds."""
         targets = self.seen.values()
-        return RewrittenDeletes(data, DeleteFileFacts(len(data), min(targets).encode(), max(targets).encode()))
+        lower, upper = (min(targets).encode(), max(targets).encode()) if targets else (None, None)
+        return RewrittenDeletes(data, DeleteFileFacts(len(data), lower, upper))
 
 
 def damaged(uri: str, what: object) -> PermanentError:

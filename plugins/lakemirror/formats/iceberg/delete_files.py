@@ -12,12 +12,13 @@ from typing import NamedTuple
 from lakemirror.errors import UnsupportedError
 from lakemirror.formats.iceberg import position_deletes, position_deletes_avro, position_deletes_orc, puffin
 from lakemirror.formats.iceberg.delete_facts import RewrittenDeletes
+from lakemirror.formats.iceberg.manifest_entry import Bounds
 from lakemirror.model.paths import PrefixMap
 
 
 class _Format(NamedTuple):
     rewrite: Callable[[bytes, str, PrefixMap], RewrittenDeletes]
-    is_same: Callable[[bytes, bytes], bool]
+    is_same: Callable[[bytes, bytes, PrefixMap], bool]
 
 
 _FORMATS = {
@@ -33,12 +34,29 @@ def rewrite(data: bytes, uri: str, file_format: str, paths: PrefixMap) -> Rewrit
     return _format(file_format, uri).rewrite(data, uri, paths)
 
 
-def is_same(left: bytes, right: bytes, file_format: str) -> bool:
+def is_same(left: bytes, right: bytes, file_format: str, paths: PrefixMap) -> bool:
     """True if two delete files delete the same rows in the same order, however they were compressed.
 
-    What is damaged is not the same as anything.
+    Comments and key-values that name the source are no difference: which those are follows from all roots, and roots
+    may be added. What is damaged is not the same as anything.
     """
-    return _format(file_format, "two files").is_same(left, right)
+    return _format(file_format, "two files").is_same(left, right, paths)
+
+
+def bounds(data: bytes, uri: str, file_format: str) -> Bounds:
+    """The first and the last path that a position delete file holds, as they stand there."""
+    facts = rewrite(data, uri, file_format, _Staying(())).facts
+    return facts.lower, facts.upper
+
+
+class _Staying(PrefixMap):
+    """Every path is where it is."""
+
+    def find(self, path: str) -> str | None:
+        return path
+
+    def mentions_source(self, text: str) -> bool:
+        return False
 
 
 def _format(name: str, uri: str) -> _Format:

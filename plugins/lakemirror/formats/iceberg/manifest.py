@@ -79,13 +79,19 @@ def _check_length(got: int, uri: str, want: int) -> None:
 
 
 def live_entries(
-    data: bytes | Iterable[bytes], uri: str, paths: PrefixMap | None = None, *, engine: Engine | None = None
+    data: bytes | Iterable[bytes],
+    uri: str,
+    paths: PrefixMap | None = None,
+    *,
+    entries: int | None = None,
+    engine: Engine | None = None,
 ) -> Iterator[LiveEntry]:
     """Every live entry of a manifest; any damage is an error, never an empty answer.
 
-    With `paths` every path that `rewrite` will map, of deleted entries too, must lie under a known root.
+    With `paths` every path that `rewrite` will map, of deleted entries too, must lie under a known root. `entries` as
+    for `live_parts`.
     """
-    for part in live_parts(data, uri, paths, PlainRules(()), engine=engine):
+    for part in live_parts(data, uri, paths, PlainRules(()), entries=entries, engine=engine):
         if not isinstance(part, Columns):
             yield from part
 

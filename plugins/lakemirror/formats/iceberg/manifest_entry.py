@@ -35,6 +35,7 @@ from lakemirror.model.paths import PrefixMap
 ADDED, DELETED = 1, 2
 DELETE_FILE_PATH = 2147483546  # the reserved field id of a position delete's file_path column
 
+Bounds = tuple[bytes | None, bytes | None]
 Kind = Literal["data", "position_delete", "equality_delete"]
 _KINDS: dict[int, Kind] = {0: "data", 1: "position_delete", 2: "equality_delete"}
 PUFFIN = "PUFFIN"
@@ -69,7 +70,8 @@ class DeleteFileFacts:
     """What a manifest must say of a rewritten delete file.
 
     `vectors` are those of a Puffin file; None if it was rewritten with an earlier version. Entries that are carried
-    over were checked with it then; for one that is new `read_vectors` looks into the mirror's file.
+    over were checked with it then; for one that is new `read_vectors` looks into the mirror's file. Bounds that are
+    not known, because an entry of an earlier manifest had none, `read_bounds` takes from there, too.
     """
 
     size_bytes: int
@@ -77,6 +79,13 @@ class DeleteFileFacts:
     upper: bytes | None
     vectors: frozenset[DeletionVector] | None = None
     read_vectors: Callable[[], frozenset[DeletionVector]] | None = dataclasses.field(default=None, compare=False)
+    read_bounds: Callable[[str], Bounds] | None = dataclasses.field(default=None, compare=False)
+
+    def bounds(self, file_format: str) -> Bounds:
+        """Of the paths in the file; what the manifest says of them must not follow from who named it before."""
+        if self.read_bounds is None or (self.lower is not None and self.upper is not None):
+            return self.lower, self.upper
+        return self.read_bounds(file_format)
 
 
 @contextmanager
@@ -190,11 +199,12 @@ def edits(
         field = _optional(record, field_id)
         if field is not None:
             yield field.start, field.end, _EMPTY
-    if str(_value(record, FILE_FORMAT, uri)).upper() == PUFFIN:
+    file_format = str(_value(record, FILE_FORMAT, uri)).upper()
+    if file_format == PUFFIN:
         bound = _check_vector(record, uri, paths, facts).encode()
         yield from _bound_edits(record, bound, bound)
-    else:
-        yield from _bound_edits(record, facts.lower, facts.upper)
+    elif any(_path_bound(record, field_id) is not None for field_id in (LOWER_BOUNDS, UPPER_BOUNDS)):
+        yield from _bound_edits(record, *facts.bounds(file_format))
 
 
 def _check_vector(record: Record, uri: str, paths: PrefixMap, facts: DeleteFileFacts) -> str:

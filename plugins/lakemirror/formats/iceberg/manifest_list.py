@@ -20,11 +20,12 @@ from lakemirror.formats.iceberg.avro_walk import (
     write_long,
 )
 
-PATH, LENGTH, CONTENT, ADDED_FILES, EXISTING_FILES, DELETED_FILES, KEY_METADATA = 500, 501, 517, 504, 505, 506, 519
+PATH, LENGTH, CONTENT, SEQUENCE_NUMBER, KEY_METADATA = 500, 501, 517, 515, 519
+ADDED_FILES, EXISTING_FILES, DELETED_FILES = 504, 505, 506
 _COUNTS = (ADDED_FILES, EXISTING_FILES, DELETED_FILES)
 MAX_BYTES = 1 << 28  # of a list, as it lies on the store
 MAX_MANIFESTS = 1 << 20
-WANTED = (PATH, LENGTH, CONTENT, *_COUNTS, KEY_METADATA)
+WANTED = (PATH, LENGTH, CONTENT, SEQUENCE_NUMBER, *_COUNTS, KEY_METADATA)
 Content = tuple[int | bytes, ...]
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class ManifestRef:
     added_files: int | None
     existing_files: int | None
     deleted_files: int | None
+    sequence_number: int = 0  # of the commit that wrote it; 0 in format version 1
 
     @property
     def entries(self) -> int | None:
@@ -156,6 +158,9 @@ def _check(record: Record) -> None:
         count = record[field_id].value if field_id in record else None
         if count is not None and (not isinstance(count, int) or count < 0):
             raise Malformed(f"an entry has a count of {repr(count)[:100]}")
+    number = record[SEQUENCE_NUMBER].value if SEQUENCE_NUMBER in record else None
+    if number is not None and not isinstance(number, int):
+        raise Malformed(f"an entry has the sequence number {repr(number)[:100]}")
 
 
 def _ref(record: Record, uri: str) -> ManifestRef:
@@ -166,4 +171,6 @@ def _ref(record: Record, uri: str) -> ManifestRef:
         raise UnsupportedError(
             "read manifest list", uri, f"{value(PATH)} is encrypted", "encrypted tables are not mirrored"
         )
-    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, *(value(field_id) for field_id in _COUNTS))
+    added, existing, deleted = (value(field_id) for field_id in _COUNTS)
+    number = value(SEQUENCE_NUMBER) or 0
+    return ManifestRef(value(PATH), value(LENGTH), value(CONTENT) == 1, added, existing, deleted, number)

@@ -85,6 +85,13 @@ def refuse_unsupported(metadata: Json, subject: str, *, accepts_v1: bool = True)
     if version == 1 and not accepts_v1:
         hint = "upgrade the table to v2 on the source"
         raise UnsupportedError("detect", subject, "the mirror's catalog refuses tables of format version 1", hint)
+    if version == 1 and "table-uuid" not in metadata:  # which is optional there
+        raise UnsupportedError(
+            "detect",
+            subject,
+            "a table of format version 1 without a table-uuid: nothing tells it from one made anew under its name",
+            "upgrade the table to v2 on the source",
+        )
     missing = [key for key in ("table-uuid", "location", "last-updated-ms") if key not in metadata]
     if missing:
         raise PermanentError("detect", subject, f"its metadata has no {', '.join(missing)}", "the file is damaged")
@@ -283,7 +290,14 @@ def _properties(
     return properties
 
 
-def fingerprint_fields(metadata: Json) -> Json:
-    """What a reader of the mirror could tell apart: all but pins, logs of files and the time of the last write."""
+def fingerprint_fields(metadata: Json, head: int | None) -> Json:
+    """What a reader of the mirror could tell apart: all but pins, logs of files and the time of the last write.
+
+    Of the log of heads, up to `head`, that is what comes after the last snapshot which is gone: no reader looks behind
+    it, and expiry that shortens the rest is seen by the snapshots that went.
+    """
     ignored = ("metadata-log", "last-updated-ms", "snapshot-log", "refs")
-    return {**{key: value for key, value in metadata.items() if key not in ignored}, "refs": refs(metadata)}
+    log = _snapshot_log(metadata, head, {*snapshots(metadata)})
+    heads = [(entry["snapshot-id"], entry["timestamp-ms"]) for entry in log]
+    kept = {key: value for key, value in metadata.items() if key not in ignored}
+    return {**kept, "refs": refs(metadata), "snapshot-log": heads}

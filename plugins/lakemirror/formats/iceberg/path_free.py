@@ -103,6 +103,12 @@ def header_entries(metadata: Mapping[str, bytes], paths: PrefixMap) -> dict[str,
     return None if kept == metadata else kept
 
 
+def header_essence(metadata: dict[str, bytes], paths: PrefixMap | None) -> dict[str, bytes]:
+    """What of a file's key-values counts when two copies of it are compared; without `paths` all of it."""
+    free = None if paths is None else header_entries(metadata, paths)
+    return metadata if free is None else free
+
+
 def _schema_text(key: str, schema: bytes, paths: PrefixMap) -> bytes:
     free = PathFree(paths)
     try:

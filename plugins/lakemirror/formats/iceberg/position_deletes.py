@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate, zip_longest
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ import pyarrow.parquet as pq
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
-from lakemirror.formats.iceberg.path_free import header_entries
+from lakemirror.formats.iceberg.path_free import header_essence
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it must be sorted
 MAX_PLAIN_BYTES = 1 << 30  # of a row group, unpacked, as the file says
+MAX_UNPACKED_BYTES = 1 << 28  # of paths that may repeat each other, in memory together
+MAX_PATH_BYTES = 1 << 28  # of all paths, each once
+MAX_BATCHES = 1 << 20  # of such paths in a row group
 _FIELD_ID = b"PARQUET:field_id"
 _DAMAGED = (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, LookupError)
 
@@ -35,28 +39,118 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise damaged(uri, f"not a readable Parquet file ({err})") from err
 
 
-def same_rows(left: bytes, right: bytes) -> bool:
+def same_rows(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two delete files hold the same rows in the same order, however they were encoded."""
     try:
-        one, other = (_open(data, "").read(use_threads=False) for data in (left, right))
+        one, other = (_whole(_open(data, "")) for data in (left, right))
+        noted = [header_essence(_named(table.schema.metadata or {}), paths) for table in (one, other)]
     except (*_DAMAGED, PermanentError):  # what is not whole is not the same
         return False
-    if not one.schema.equals(other.schema, check_metadata=True) or one.num_rows != other.num_rows:
+    one, other = (table.replace_schema_metadata(None) for table in (one, other))
+    if noted[0] != noted[1] or not one.schema.equals(other.schema, check_metadata=True):
+        return False
+    if one.num_rows != other.num_rows:
         return False
     both = pa.concat_tables([one, other]).unify_dictionaries()
     return bool(both.slice(0, one.num_rows).equals(both.slice(one.num_rows)))
 
 
-def _open(data: bytes, uri: str) -> pq.ParquetFile:
-    """The file with its path column dictionary-encoded: a path takes its room once, not once for every row."""
+@dataclass(frozen=True, slots=True)
+class _Deletes:
+    """A file whose path column is read dictionary-encoded: a path takes its room once, not once for every row.
+
+    The library does not do so with every encoding that a column may have (DELTA_BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY).
+    Of a row group that it cannot read so, the paths are unpacked a few rows at a time: one may be as long as the row
+    group is large, and each row may repeat it.
+    """
+
+    file: pq.ParquetFile
+    plain: pq.ParquetFile
+    column: int
+    uri: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.file.schema_arrow
+
+    def row_group(self, number: int) -> pa.Table:
+        try:
+            return self.file.read_row_group(number, use_threads=False)
+        except _DAMAGED:
+            others = [name for place, name in enumerate(self.schema.names) if place != self.column]
+            found = self.plain.read_row_group(number, columns=others, use_threads=False)
+            return found.add_column(self.column, self.schema.field(self.column), self._unpacked(number))
+
+    def paths(self, number: int) -> pa.ChunkedArray:
+        """Of a row group."""
+        name = self.schema.names[self.column]
+        try:
+            return self.file.read_row_group(number, columns=[name], use_threads=False).column(0)
+        except _DAMAGED:
+            return self._unpacked(number)
+
+    def _unpacked(self, number: int) -> pa.ChunkedArray:
+        group = self.file.metadata.row_group(number)
+        rows = max(1, min(1 << 14, MAX_UNPACKED_BYTES // max(1, group.total_byte_size)))
+        if group.num_rows // rows > MAX_BATCHES:
+            size = f"{group.num_rows} rows in {group.total_byte_size} bytes"
+            raise UnsupportedError(
+                "read position deletes",
+                self.uri,
+                f"a row group of {size}, its paths without a dictionary",
+                "write it in smaller row groups, or with a dictionary",
+            )
+        name = self.schema.names[self.column]
+        texts = _Texts(self.uri)
+        indices = []
+        for batch in self.plain.iter_batches(rows, row_groups=[number], columns=[name], use_threads=False):
+            part = batch.column(0).cast(pa.string()).dictionary_encode()
+            places = pa.array([texts.place(path) for path in part.dictionary.to_pylist()], pa.int32())
+            indices.append(places.take(part.indices))
+        kind = self.schema.field(self.column).type
+        dictionary = pa.array([*texts.places], kind.value_type)
+        chunks = [pa.DictionaryArray.from_arrays(part, dictionary) for part in indices]
+        return pa.chunked_array(chunks, kind)
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Paths, each once; their bytes are bounded: a file in which each is nearly the next can tell of very many."""
+
+    uri: str
+    places: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def place(self, path: str) -> int:
+        if path not in self.places:
+            self.size_bytes += len(path)
+            _check_path_bytes(self.size_bytes, self.uri)
+        return self.places.setdefault(path, len(self.places))
+
+
+def _check_path_bytes(size: int, uri: str) -> None:
+    if size > MAX_PATH_BYTES:
+        raise UnsupportedError(
+            "read position deletes", uri, f"paths of more than {MAX_PATH_BYTES} bytes", "rewrite it on the source"
+        )
+
+
+def _open(data: bytes, uri: str) -> _Deletes:
     schema = pq.read_schema(io.BytesIO(data))
-    return pq.ParquetFile(io.BytesIO(data), read_dictionary=[schema.names[_path_column(schema, uri)]])
+    column = _path_column(schema, uri)
+    file = pq.ParquetFile(io.BytesIO(data), read_dictionary=[schema.names[column]])
+    return _Deletes(file, pq.ParquetFile(io.BytesIO(data)), column, uri)
+
+
+def _whole(deletes: _Deletes) -> pa.Table:
+    groups = [deletes.row_group(number) for number in range(deletes.file.metadata.num_row_groups)]
+    return pa.concat_tables([deletes.schema.empty_table(), *groups])
 
 
 def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
-    source = _open(data, uri)
-    schema, metadata = source.schema_arrow, source.metadata
-    column = _path_column(schema, uri)
+    deletes = _open(data, uri)
+    source, schema, column = deletes.file, deletes.schema, deletes.column
+    metadata = source.metadata
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     _check_size(max((group.num_rows for group in groups), default=0), uri)
     plain = max((group.total_byte_size for group in groups), default=0)
@@ -64,13 +158,14 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
         raise UnsupportedError(
             "read position deletes", uri, f"a row group of {plain} bytes", f"want {MAX_PLAIN_BYTES} or less"
         )
+    path_bytes = 0
     for number in range(len(groups)):
-        for path in _dictionary(
-            source.read_row_group(number, columns=[schema.names[column]], use_threads=False).column(0), uri
-        ):
+        for path in _dictionary(deletes.paths(number), uri):
+            path_bytes += 0 if path in mapped.seen else len(path or "")
+            _check_path_bytes(path_bytes, uri)
             mapped.map(path, uri)
     tables: Iterable[pa.Table] = (
-        _mapped(source.read_row_group(number, use_threads=False), column, mapped, uri) for number in range(len(groups))
+        _mapped(deletes.row_group(number), column, mapped, uri) for number in range(len(groups))
     )
     if mapped.must_sort:
         _check_size(metadata.num_rows, uri)
@@ -95,8 +190,11 @@ def _rewrite(data: bytes, uri: str, mapped: MappedPaths) -> RewrittenDeletes:
 
 def _key_values(entries: Mapping[bytes, bytes], paths: PrefixMap) -> dict[str, str | bytes]:
     """The file's own key-values, but for what names the source."""
-    named = {key.decode(): value for key, value in entries.items() if key != b"ARROW:schema"}
-    return {**(header_entries(named, paths) or named)}
+    return {**header_essence(_named(entries), paths)}
+
+
+def _named(entries: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    return {key.decode(): value for key, value in entries.items() if key != b"ARROW:schema"}
 
 
 def _check_columns(source: pq.ParquetFile, out: io.BytesIO, uri: str) -> None:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from lakemirror.errors import UnsupportedError
 from lakemirror.formats.iceberg import avro
-from lakemirror.formats.iceberg.avro_walk import Record, Walker, splice, write_bytes
+from lakemirror.formats.iceberg.avro_slots import type_name, unwrapped
+from lakemirror.formats.iceberg.avro_walk import Malformed, Record, Walker, splice, write_bytes
 from lakemirror.formats.iceberg.delete_facts import DELETE_POSITION, MappedPaths, RewrittenDeletes, damaged
 from lakemirror.formats.iceberg.manifest import DELETE_FILE_PATH
-from lakemirror.formats.iceberg.path_free import header_entries
+from lakemirror.formats.iceberg.path_free import header_entries, header_essence
 from lakemirror.model.paths import PrefixMap
 
 MAX_ROWS = 1 << 24
@@ -28,6 +29,8 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         file = avro.parse(data, uri)
         mapped = MappedPaths(paths)
         blocks = [*_mapped_blocks(file, mapped, uri)]
+        if not mapped.seen:  # nothing would tell it from one that is cut behind its header
+            raise damaged(uri, "the file deletes nothing")
         if mapped.must_sort:
             blocks = _sorted(file, blocks, uri)
         return mapped.rewritten(avro.assemble(replace(file, header=_header(file, paths)), blocks), uri)
@@ -35,9 +38,12 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise damaged(uri, f"not a readable Avro file ({err})") from err
 
 
-def is_same(left: bytes, right: bytes) -> bool:
+def is_same(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two delete files hold the same records in the same order, however they were compressed."""
-    return avro.same_records(left, right, "")
+    try:
+        return avro.same_records(left, right, "", lambda entries: header_essence(entries, paths))
+    except Malformed:  # a schema in a header that is none
+        return False
 
 
 def _header(file: avro.AvroFile, paths: PrefixMap) -> bytes:
@@ -63,16 +69,24 @@ def _mapped_blocks(file: avro.AvroFile, mapped: MappedPaths, uri: str) -> Iterat
 def _walker(file: avro.AvroFile, uri: str) -> Walker:
     schema = file.schema
     found = [field["type"] for field in schema["fields"] if field.get("field-id") == DELETE_FILE_PATH]
-    if found not in (["string"], [["null", "string"]]):
+    if len(found) != 1 or not _is_text(found[0]):
         raise damaged(uri, f"no column of text with field id {DELETE_FILE_PATH}")
     return Walker(schema, (DELETE_FILE_PATH, DELETE_POSITION))
+
+
+def _is_text(kind: object) -> bool:
+    """Text, or text or nothing, in every way that a schema can say it."""
+    kind = unwrapped(kind)
+    branches = kind if isinstance(kind, list) else [kind]
+    return sorted(type_name(unwrapped(branch)) for branch in branches) in (["string"], ["null", "string"])
 
 
 def _sorted(file: avro.AvroFile, blocks: list[avro.Block], uri: str) -> list[avro.Block]:
     """All records by path and position, in blocks of as many records as they were."""
     first = file.schema["fields"][0]
     count = sum(block.count for block in blocks)
-    if (first.get("field-id"), first["type"]) != (DELETE_FILE_PATH, "string") or count > MAX_SORTED_ROWS:
+    is_first = first.get("field-id") == DELETE_FILE_PATH and not isinstance(unwrapped(first["type"]), list)
+    if not is_first or count > MAX_SORTED_ROWS:
         raise UnsupportedError(
             "rewrite deletes",
             uri,

@@ -40,19 +40,19 @@ def rewrite(data: bytes, uri: str, paths: PrefixMap) -> RewrittenDeletes:
         raise damaged(uri, f"not a readable ORC file ({err})") from err
 
 
-def is_same(left: bytes, right: bytes) -> bool:
+def is_same(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two delete files hold the same rows in the same order, however they were compressed."""
     try:
         one, other = (container.parse_file(data, "") for data in (left, right))
-        return _schema(one) == _schema(other) and all(
+        return _schema(one, paths) == _schema(other, paths) and all(
             ours == theirs for ours, theirs in zip(_contents(one), _contents(other), strict=True)
         )
     except (*_DAMAGED, PermanentError):  # what is not whole, or has more streams, is not the same
         return False
 
 
-def _schema(file: OrcFile) -> tuple[list[bytes], list[bytes], int]:
-    footer = file.footer
+def _schema(file: OrcFile, paths: PrefixMap | None) -> tuple[list[bytes], list[bytes], int]:
+    footer = file.footer if paths is None else _path_free(file.footer, paths)
     return (
         footer.parts(container.FOOTER_TYPES),
         footer.parts(container.FOOTER_METADATA),

@@ -84,9 +84,7 @@ def _rewrite(file: PuffinFile, uri: str, paths: PrefixMap) -> RewrittenDeletes:
             vector = _checked_vector(file.body, blob)
             target = paths.map(vector.referenced_data_file)
             vectors.append(replace(vector, referenced_data_file=target))
-            # without the path first, then with it: the order of the properties stays
-            kept = free.fields({**blob["properties"], REFERENCED_DATA_FILE: ""})
-            blob = {**blob, "properties": {**kept, REFERENCED_DATA_FILE: target}}
+            blob = {**blob, "properties": {**_freed(blob["properties"], free), REFERENCED_DATA_FILE: target}}
         elif blob["type"] != THETA_SKETCH:
             raise UnsupportedError(
                 "rewrite deletes", uri, f"unknown blob type {blob['type']!r}", f"want {DELETION_VECTOR}"
@@ -113,12 +111,31 @@ def assemble(file: PuffinFile, footer: Mapping[str, Any]) -> bytes:
     return b"".join([file.body, MAGIC, payload, len(payload).to_bytes(4, "little"), file.flags, MAGIC])
 
 
-def is_same(left: bytes, right: bytes) -> bool:
+def is_same(left: bytes, right: bytes, paths: PrefixMap | None = None) -> bool:
     """True if two files hold the same blobs in the same places with the same properties."""
     try:
-        return parse(left, "") == parse(right, "")
-    except PermanentError:  # what is not whole is not the same
+        one, other = (_essence(parse(data, ""), paths) for data in (left, right))
+    except (*_DAMAGED, LookupError, TypeError, AttributeError, PermanentError):  # what is not whole is not the same
         return False
+    return one == other
+
+
+def _essence(file: PuffinFile, paths: PrefixMap | None) -> PuffinFile:
+    """Without what names the source, but for the data files that the vectors are for."""
+    if paths is None:
+        return file
+    free = PathFree(paths)
+    blobs = [
+        {**blob, "properties": _freed(blob["properties"], free)} if blob["type"] == DELETION_VECTOR else blob
+        for blob in file.blobs
+    ]
+    return replace(file, footer={**free.fields({**file.footer, "blobs": []}), "blobs": blobs})
+
+
+def _freed(properties: Json, free: PathFree) -> Json:
+    """Without the path first, then with it: the order of the properties stays."""
+    kept = free.fields({**properties, REFERENCED_DATA_FILE: ""})
+    return {**kept, REFERENCED_DATA_FILE: properties[REFERENCED_DATA_FILE]}
 
 
 def _damaged(uri: str, err: Exception) -> PermanentError:

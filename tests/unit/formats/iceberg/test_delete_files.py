@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakemirror.errors import UnsupportedError
@@ -15,7 +18,7 @@ from lakemirror.formats.iceberg import delete_files
 from lakemirror.model.paths import PrefixMap
 from tests.avro_bytes import container
 from tests.iceberg_files import PATH_ID, POS_ID, position_deletes
-from tests.orc_files import orc_deletes
+from tests.orc_files import PATH, POS, orc_deletes, orc_file, table_of
 from tests.puffin_bytes import deletion_vectors
 
 HOME = "s3://src/wh/t"
@@ -45,9 +48,37 @@ def test_each_format_has_its_rewriter(file_format: str) -> None:
     assert new.facts.size_bytes == len(new.data)
     assert (new.facts.lower, new.facts.upper) == (b"gs://cloud/t/a", b"gs://cloud/t/b")
     assert bool(new.facts.vectors) == (file_format == "PUFFIN")
-    assert delete_files.is_same(new.data, new.data, file_format)
-    assert not delete_files.is_same(new.data, data, file_format)
-    assert not delete_files.is_same(new.data, b"garbage", file_format)
+    assert delete_files.is_same(new.data, new.data, file_format, PATHS)
+    assert not delete_files.is_same(new.data, data, file_format, PATHS)
+    assert not delete_files.is_same(new.data, b"garbage", file_format, PATHS)
+
+
+def noted(file_format: str, note: str) -> bytes:
+    """The same deletes with a text of the writer beside them."""
+    if file_format == "AVRO":
+        rows = [{"file_path": path, "pos": position} for path, position in ROWS]
+        return container(AVRO_SCHEMA, [rows], meta={"origin": note})
+    if file_format == "PUFFIN":
+        return deletion_vectors({f"{HOME}/a": [1], f"{HOME}/b": [2]}, more={"properties": {"origin": note}})
+    if file_format == "ORC":
+        fields = [PATH.with_metadata({**PATH.metadata, b"origin": note.encode()}), POS]
+        return orc_file(table_of(orc_deletes(ROWS)).cast(pa.schema(fields)))
+    table = pq.read_table(io.BytesIO(position_deletes(ROWS)))
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"origin": note.encode()}), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("file_format", FILES)
+def test_a_root_that_is_added_does_not_make_another_file(file_format: str) -> None:
+    """Its name was a text like any other when the file was published, and is left out now."""
+    more = PrefixMap.of({**dict(PATHS.rules), "s3://old": "gs://cloud/t/_roots/old"})
+    data, other = noted(file_format, "s3://old/x"), noted(file_format, "something else")
+    before, after = (delete_files.rewrite(data, URI, file_format, paths).data for paths in (PATHS, more))
+    assert before != after
+    assert delete_files.is_same(before, after, file_format, more)
+    assert not delete_files.is_same(before, after, file_format, PATHS)
+    assert not delete_files.is_same(before, delete_files.rewrite(other, URI, file_format, more).data, file_format, more)
 
 
 def test_an_unknown_format_is_refused_by_name() -> None:
@@ -55,7 +86,7 @@ def test_an_unknown_format_is_refused_by_name() -> None:
         delete_files.rewrite(b"", URI, "LANCE", PATHS)
     assert caught.value.subject == URI
     with pytest.raises(UnsupportedError):
-        delete_files.is_same(b"", b"", "LANCE")
+        delete_files.is_same(b"", b"", "LANCE", PATHS)
 
 
 SCRIPT = """

@@ -15,7 +15,7 @@ from tests.iceberg_files import list_entry, list_schema
 URI = "s3://src/wh/t/metadata/snap-1.avro"
 ENTRIES = [
     list_entry("s3://src/wh/t/metadata/ü m1.avro", 1000, added_files_count=2, existing_files_count=3),
-    list_entry("s3://src/wh/t/metadata/m2.avro", 70, content=1),
+    list_entry("s3://src/wh/t/metadata/m2.avro", 70, content=1, sequence_number=7),
 ]
 MIRRORED = {
     ENTRIES[0]["manifest_path"]: MirroredManifest("gs://cloud/t/metadata/ü m1.avro", 1 << 40),
@@ -25,8 +25,8 @@ MIRRORED = {
 
 def test_read_tells_what_the_list_says() -> None:
     assert read(container(list_schema(), [ENTRIES]), URI) == (
-        ManifestRef("s3://src/wh/t/metadata/ü m1.avro", 1000, False, 2, 3, 0),
-        ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, True, 1, 0, 0),
+        ManifestRef("s3://src/wh/t/metadata/ü m1.avro", 1000, False, 2, 3, 0, 1),
+        ManifestRef("s3://src/wh/t/metadata/m2.avro", 70, True, 1, 0, 0, 7),
     )
 
 

@@ -339,12 +339,32 @@ def test_metadata_that_lacks_what_is_required(key: str) -> None:
         refuse_unsupported(broken, "ns.t")
 
 
+def test_a_table_of_v1_without_a_uuid_is_refused_by_name() -> None:
+    """It is not damaged: the specification has that field optional in v1."""
+    old = source(**{"format-version": 1})
+    del old["table-uuid"]
+    with pytest.raises(UnsupportedError, match="format version 1 without a table-uuid") as caught:
+        refuse_unsupported(old, "ns.t")
+    assert "upgrade the table to v2" in str(caught.value)
+
+
+def test_the_log_of_heads_counts_behind_the_last_snapshot_that_is_gone() -> None:
+    """Once a snapshot is gone, the log before it tells nobody anything."""
+    log = source()["snapshot-log"]
+    gone = source(snapshots=[snapshot(1), snapshot(3)])
+    shorter = {**gone, "snapshot-log": log[2:]}
+    assert fingerprint_fields(gone, 3) == fingerprint_fields(shorter, 3)
+    assert fingerprint_fields(source(), 2)["snapshot-log"] == [(1, 1000), (2, 2000)]
+    assert fingerprint_fields(source(**{"snapshot-log": []}), None)["snapshot-log"] == []
+
+
 def test_fingerprint_sees_what_readers_see_and_nothing_else() -> None:
     pin = {"lakemirror-pin-1": {"snapshot-id": 1, "type": "tag"}}
+    went_back = [{"snapshot-id": 2, "timestamp-ms": 4000}, {"snapshot-id": 3, "timestamp-ms": 5000}]
     invisible = [
         source(**{"last-updated-ms": 9}),
         source(**{"metadata-log": []}),
-        source(**{"snapshot-log": []}),
+        source(**{"snapshot-log": [{"snapshot-id": 9, "timestamp-ms": 900}, *source()["snapshot-log"]]}),
         source(refs={**source()["refs"], **pin}),
     ]
     visible = [
@@ -352,7 +372,9 @@ def test_fingerprint_sees_what_readers_see_and_nothing_else() -> None:
         source(refs={**source()["refs"], "t": {"snapshot-id": 1, "type": "tag"}}),
         source(**{"current-schema-id": 1}),
         source(**{"unheard-of": 1}),
+        source(**{"snapshot-log": source()["snapshot-log"][1:]}),
+        source(**{"snapshot-log": [*source()["snapshot-log"], *went_back]}),
     ]
-    same = fingerprint_fields(source())
-    assert all(fingerprint_fields(one) == same for one in invisible)
-    assert all(fingerprint_fields(one) != same for one in visible)
+    same = fingerprint_fields(source(), 3)
+    assert all(fingerprint_fields(one, 3) == same for one in invisible)
+    assert all(fingerprint_fields(one, 3) != same for one in visible)

@@ -51,7 +51,7 @@ def paths_of(draw: st.DrawFn) -> str:
     for scheme, spellings in SPELLINGS.items():
         if root.startswith(scheme):
             root = draw(st.sampled_from([scheme] * 3 + spellings)) + root.removeprefix(scheme)
-    names = st.lists(st.sampled_from(["data", "p=1", "x.parquet"]) | NAMES, min_size=1, max_size=3)
+    names = st.lists(st.sampled_from(["data", "p=1", "x.parquet"]) | NAMES, max_size=3)
     return "/".join([root, *draw(names)])
 
 
@@ -271,6 +271,17 @@ def test_usual_paths_go_the_short_way(path: str) -> None:
 )
 def test_whatever_is_unusual_goes_the_long_way(path: str) -> None:
     assert not goes_the_short_way(path)
+
+
+@pytest.mark.parametrize("path", ["s3://lake/wh/t/cold", "s3a://lake/wh/t/cold"])
+def test_a_file_that_has_the_name_of_a_root_within_another(path: str) -> None:
+    """It goes to the place of that root, not below that of the other."""
+    paths = PrefixMap.of({HOME: "gs://cloud/t", f"{HOME}/cold": "gs://cloud/t/_roots/cold"})
+    data = made([entry(path)], codec="null")
+    assert [rows(data, paths, engine, is_source=True) for engine in ("c", "python")] == [
+        [("gs://cloud/t/_roots/cold", path, 10)]
+    ] * 2
+    assert manifest.rewrite(data, URI, paths, {}, engine="c") == manifest.rewrite(data, URI, paths, {}, engine="python")
 
 
 def test_odd_rules_have_no_short_way() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -108,13 +109,92 @@ def test_unknown_root_is_refused() -> None:
     assert caught.value.subject == "s3://other/x"
 
 
-def test_a_file_without_the_column_or_without_rows_is_refused() -> None:
+def test_a_file_without_the_column_is_refused() -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"file_path": ["s3://src/wh/t/x"], "pos": [1]}), out)
     with pytest.raises(PermanentError, match="no column of text with field id 2147483546"):
         rewrite(out.getvalue(), URI, PATHS)
-    with pytest.raises(PermanentError, match="deletes nothing"):
-        rewrite(position_deletes([]), URI, PATHS)
+
+
+@pytest.mark.parametrize("has_row_group", [False, True])
+def test_a_file_without_rows_stays_one(has_row_group: bool) -> None:
+    out = io.BytesIO()
+    with pq.ParquetWriter(out, DELETES_SCHEMA) as writer:
+        if has_row_group:
+            writer.write_table(DELETES_SCHEMA.empty_table())
+    new = rewrite(out.getvalue(), URI, PATHS)
+    assert rows_of(new.data) == []
+    assert new.facts == DeleteFileFacts(len(new.data), None, None)
+    assert same_rows(new.data, rewrite(out.getvalue(), URI, PATHS).data)
+    assert not same_rows(new.data, position_deletes(ROWS))
+
+
+def encoded(
+    encoding: str,
+    rows: Sequence[tuple[str | None, int]] = ROWS,
+    kind: pa.DataType | None = None,
+    *,
+    row_group_rows: int = 2,
+) -> bytes:
+    """Position deletes whose paths are written without a dictionary, in this encoding of Parquet."""
+    out = io.BytesIO()
+    fields = [DELETES_SCHEMA.field(0).with_type(kind or pa.string()).with_nullable(True), DELETES_SCHEMA.field(1)]
+    columns = [pa.array([path for path, _ in rows], fields[0].type), pa.array([position for _, position in rows])]
+    table = pa.table(columns, schema=pa.schema(fields, DELETES_SCHEMA.metadata))
+    options = {"use_dictionary": False, "column_encoding": {"file_path": encoding}}
+    pq.write_table(table, out, **options, row_group_size=row_group_rows)
+    return out.getvalue()
+
+
+ENCODINGS = ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_paths_of_every_encoding(encoding: str, kind: pa.DataType) -> None:
+    data = encoded(encoding, kind=kind)
+    new = rewrite(data, URI, PATHS)
+    assert rows_of(new.data) == MIRRORED
+    assert new.facts == DeleteFileFacts(len(new.data), MIRRORED[0][0].encode(), MIRRORED[2][0].encode())
+    assert new == rewrite(data, URI, PATHS)
+    groups = pq.ParquetFile(io.BytesIO(new.data)).metadata
+    assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [2, 1]
+    assert same_rows(data, encoded("PLAIN", kind=kind))
+    assert not same_rows(data, encoded(encoding, [*ROWS[1:], ROWS[0]], kind))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_encoding_hides_a_row_without_a_path(encoding: str) -> None:
+    with pytest.raises(PermanentError, match="a row has no path"):
+        rewrite(encoded(encoding, [(None, 1), ROWS[0]]), URI, PATHS)
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_paths_that_repeat_each_other_take_little_memory(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Little that would be 50 MB of text. Distinct paths that are nearly the same are bounded by their bytes."""
+    monkeypatch.setattr(module, "MAX_UNPACKED_BYTES", 1 << 22)
+    monkeypatch.setattr(module, "MAX_PATH_BYTES", 1 << 22)
+    long = "s3://src/wh/t/" + "x" * 50_000
+    data = encoded("DELTA_BYTE_ARRAY", [(f"{long}{n % count:05d}", n) for n in range(1000)], row_group_rows=1000)
+    assert len(data) < 300_000
+    pool, default = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        if count == 1:
+            assert len(rewrite(data, URI, PATHS).data) < 300_000
+        else:
+            with pytest.raises(UnsupportedError, match="paths of more than"):
+                rewrite(data, URI, PATHS)
+    finally:
+        pa.set_memory_pool(default)
+    assert 0 < (pool.max_memory() or 0) < 25 << 20
+
+
+def test_paths_that_would_take_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNPACKED_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_BATCHES", 1)
+    with pytest.raises(UnsupportedError, match=r"2 rows in .* bytes, its paths without a dictionary"):
+        rewrite(encoded("DELTA_BYTE_ARRAY"), URI, PATHS)
 
 
 def test_same_rows_however_they_are_encoded() -> None:

@@ -131,6 +131,30 @@ def test_another_order_is_refused_where_it_cannot_be_made(monkeypatch: pytest.Mo
         rewrite(made([SHUFFLED]), URI, PATHS)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ["null", "string"],
+        ["string", "null"],
+        {"type": "string"},
+        {"type": "string", "avro.java.string": "String"},
+        ["null", {"type": "string", "avro.java.string": "String"}],
+    ],
+)
+def test_text_by_every_name(kind: object) -> None:
+    """The bytes of a record are those of its type, whatever is said beside it."""
+    plain = ["string" if one != "null" else one for one in kind] if isinstance(kind, list) else "string"
+
+    def body(rows: Sequence[tuple[str, int]]) -> bytes:
+        schema = schema_of({**PATH, "type": plain}, POS)
+        return b"".join(encode(schema, {"file_path": path, "pos": position}) for path, position in rows)
+
+    header = {"avro.schema": json.dumps(schema_of({**PATH, "type": kind}, POS))}
+    new = rewrite(raw_container(header, [(3, body(ROWS))]), URI, PATHS)
+    assert [*block_bodies(new.data)] == [(3, body(MIRRORED))]
+    assert new.facts == DeleteFileFacts(len(new.data), MIRRORED[0][0].encode(), MIRRORED[2][0].encode())
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_same_records_however_they_were_compressed(codec: str) -> None:
     one = made([ROWS], codec)
@@ -167,6 +191,9 @@ def test_a_text_that_looks_like_a_codec_is_none() -> None:
         (made([[]], schema=schema_of({**PATH, "type": "bytes"}, POS)), "no column of text"),
         (made([[]], schema=schema_of(PATH, {**PATH, "name": "again"})), "no column of text"),
         (made([[]]), "deletes nothing"),
+        (made([[]], schema=schema_of({**PATH, "type": ["string", "bytes"]}, POS)), "no column of text"),
+        (made([[]], schema=schema_of({**PATH, "type": ["null", "string", "null"]}, POS)), "no column of text"),
+        (made([[]], schema=schema_of({**PATH, "type": ["null"]}, POS)), "no column of text"),
         (made([[("", 1)]]), "a row has no path"),
         (made([[(None, 1)]], schema=schema_of({**PATH, "type": ["null", "string"]}, POS)), "a row has no path"),
         (raw_container({"avro.schema": '"int"'}, []), "not a readable Avro file"),

@@ -360,6 +360,12 @@ def plain(field: pa.Field, values: list[Any]) -> bytes:
     return orc_file(pa.table([pa.array(values, field.type), pa.array([1] * len(values))], pa.schema([field, POS])))
 
 
+def test_a_file_without_rows_stays_one() -> None:
+    new = rewrite(orc_deletes([]), URI, PATHS)
+    assert rows_of(new.data) == []
+    assert (new.facts.lower, new.facts.upper) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -384,7 +390,6 @@ def plain(field: pa.Field, values: list[Any]) -> bytes:
         (plain(PATH.with_metadata({}), ["a"]), "no column of text"),
         (plain(PATH.with_type(pa.binary()), [b"a"]), "no column of text"),
         (orc_file(pa.table([["a"], ["b"]], pa.schema([PATH, PATH.with_name("again")]))), "no column of text"),
-        (orc_deletes([]), "deletes nothing"),
         (orc_deletes([("", 1)]), "a row has no path"),
         (orc_deletes([(None, 1), (f"{HOME}/a", 1)]), "a row has no path"),
         (orc_deletes([(None, 1), (f"{HOME}/a", 1)], dictionary_key_size_threshold=DIRECT), "a row has no path"),

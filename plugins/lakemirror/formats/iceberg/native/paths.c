@@ -59,9 +59,18 @@ static int find_prefix(lm_text path, const lm_rule *rules, size_t rule_count) {
     return -1;
 }
 
+/* The path is the very place of a rule, without the `/` that ends its prefix. */
+static int is_place(lm_text path, const lm_rule *rules, size_t rule_count) {
+    for (size_t i = 0; i < rule_count; i++) {
+        lm_text prefix = rules[i].prefix;
+        if (path.size + 1 == prefix.size && memcmp(path.bytes, prefix.bytes, path.size) == 0) return 1;
+    }
+    return 0;
+}
+
 int lm_find_rule(lm_text path, const lm_rule *rules, size_t rule_count) {
     int found = find_prefix(path, rules, rule_count);
-    if (found < 0) return -1;
+    if (found < 0 || is_place(path, rules, rule_count)) return -1;
     size_t skipped = rules[found].prefix.size, rest = path.size - skipped;
     if (rules[found].target.size > LM_MAX_TARGET || rest > LM_MAX_TARGET - rules[found].target.size) return -1;
     return is_plain_rest(path.bytes + skipped, rest) ? found : -1;

@@ -207,7 +207,7 @@ BROKEN: dict[str, Broken] = {
     "blind retry of a commit by pointer": _of(pointer_moved_blindly, 4, kind="pointers"),
     "blind retry of a commit by updates": _of(updates_sent_blindly, 1, 4, kind="updates"),
     "a commit without an answer taken for done": _of(silence_is_success, 8),
-    "a version counts though its parent was demoted": _of(built_on_demoted, 1, 9, 10, kind="markers"),
+    "a version counts though its parent was demoted": _of(built_on_demoted, 1, 8, 9, 10, kind="markers"),
     "a ready marker beside a demoted one always counts": _of(late_is_back, 1, 8, 9, 10, kind="markers"),
     "a marker that came late is built on": _of(late_built_on, 1, 5, 8, kind="markers"),
     "gaps of the chain are left without a record": _of(gaps_left, 5),

@@ -1,7 +1,7 @@
 """What tests of several folders share: the judge, what to do when this machine cannot run it, seeds of histories.
 
-Where processes run test files side by side, those that may take longest come first, so that none is left over for one
-process at the end.
+Where processes run test files side by side, those that wait come first, and leave the processors to others; then those
+that may take longest, so that none is left over for one process at the end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """File by file, by the largest time limit in each; nothing moves within a file, or between files of one limit."""
+    """File by file: those that wait, then by the largest time limit in each; else nothing moves, also within a file."""
     limits: dict[Path, float] = {}
     for item in items:
         wanted = item.get_closest_marker("timeout")
-        limits[item.path] = max(limits.get(item.path, 0.0), wanted.args[0] if wanted and wanted.args else 0.0)
+        limit = wanted.args[0] if wanted and wanted.args else 0.0
+        limits[item.path] = max(limits.get(item.path, 0.0), inf if item.get_closest_marker("waits") else limit)
     items.sort(key=lambda item: -limits[item.path])
 
 

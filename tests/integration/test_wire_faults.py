@@ -18,7 +18,7 @@ from tests.faults.rules import Rule, expired, storm
 from tests.faults.scene import PART_BYTES, SERVERS, SPLIT_BYTES, FaultyLake, faulty_lake
 from tests.faults.surviving import BOUND_S, sends_damaged_writes_again, survives
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(180)]
 STORES = SERVERS[:2]
 
 

@@ -17,7 +17,7 @@ from tests.faults.rules import Rule, storm
 from tests.faults.scene import PART_BYTES, SPLIT_BYTES, FaultyLake, faulty_lake
 from tests.faults.surviving import sends_damaged_writes_again, survives
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(180)]
 STORE = "mirror store"
 ROW_BYTES = 8000
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = "help setup lint test test-unit test-e2e demo bench fuzz soak fixtures up down clean".split()
 
-FAST = ["tests/unit", "tests/contract", "tests/dags"]
+FAST = ["tests/dags", "tests/contract", "tests/unit"]
 
 
 def make(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -9,23 +9,25 @@ import pytest
 from tests.conftest import longest_first
 
 
-def item(file: str, name: str, limit_s: float | None = None) -> pytest.Item:
-    mark = None if limit_s is None else SimpleNamespace(args=(limit_s,))
-    return cast(pytest.Item, SimpleNamespace(path=Path(file), name=name, get_closest_marker=lambda _: mark))
+def item(file: str, name: str, limit_s: float | None = None, *, waits: bool = False) -> pytest.Item:
+    marks = {"timeout": None if limit_s is None else SimpleNamespace(args=(limit_s,)), "waits": waits or None}
+    return cast(pytest.Item, SimpleNamespace(path=Path(file), name=name, get_closest_marker=marks.get))
 
 
-def test_files_that_may_take_longest_come_first_and_stay_in_one_piece() -> None:
+def test_files_that_wait_or_may_take_longest_come_first_and_stay_in_one_piece() -> None:
     items = [
         item("quick.py", "a"),
         item("slow.py", "a"),
         item("slow.py", "b", 400),
         item("some.py", "a", 180),
         item("also slow.py", "a", 400),
+        item("idle.py", "a", 100, waits=True),
     ]
 
     longest_first(items)
 
     assert [f"{one.path}:{one.name}" for one in items] == [
+        "idle.py:a",
         "slow.py:a",
         "slow.py:b",
         "also slow.py:a",

@@ -68,7 +68,7 @@ def test_a_newer_source_builds_it_again(equipped: House) -> None:
 def test_what_was_built_walks(equipped: House) -> None:
     equipped.run(*BUILD)
     code = f"import sys; sys.path.insert(0, {FOLDER!r}); import _walk; print(_walk.VERSION)"
-    assert equipped.run(sys.executable, "-c", code).stdout == "1\n"
+    assert equipped.run(sys.executable, "-c", code).stdout == "2\n"
 
 
 def test_without_a_compiler_one_sentence_once_and_no_failure(yard: House) -> None:

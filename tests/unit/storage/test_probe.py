@@ -180,7 +180,7 @@ def test_records_of_other_abilities_are_not_understood() -> None:
 
 def test_keys_with_spoiled_characters_are_refused_by_name(double: S3Double) -> None:
     can = replace(AMAZON, spoiled="\\|")
-    assert can.missing() == ("checks_md5",)
+    assert can.missing() == ("checks_md5", "tags_parts_md5")
     store = ObstoreStore(double.properties, abilities=lambda: can)
     for verb in (lambda: store.put("s3://bucket/a|b", b""), lambda: store.copy("s3://bucket/a", "s3://bucket/a|b")):
         with pytest.raises(PermanentError, match=r"does not keep '\|'"):

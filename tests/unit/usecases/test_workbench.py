@@ -87,8 +87,8 @@ def session_of(cores: int) -> MagicMock:
 
 
 def tasks_of(engine: Any, session: MagicMock, rows: int) -> int:
-    engine._spread(pa.table({"weight": [1] * rows}), lambda batches: batches, "uri string")
-    tasks: int = session.range.call_args.args[1]
+    engine._spread(pa.table({"weight": [1] * rows}), lambda batches: batches)
+    tasks: int = session.sparkContext.parallelize.call_args.args[1]
     return tasks
 
 

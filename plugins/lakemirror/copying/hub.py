@@ -2,8 +2,11 @@
 
 Every task asks it for bytes and requests before it uses them, so the rates hold for all of them together, whoever
 works and whoever waits. A task that cannot reach it keeps to an equal share of the rates instead. To hold the sum even
-if some reach it and others do not, the hub gives out the shares of those tasks that it hears of, and the whole only
-when it hears of all that are left.
+if some reach it and others do not, the hub gives out the shares of those tasks that it has heard of, and the whole only
+when it has heard of all that are left.
+
+Who has reached it once asks nobody else: if the line to it breaks, the task calls again, and does nothing meanwhile. So
+does an attempt at a task whose first attempt may still be at work. A task has one share, however often it is begun.
 
 Lines of text over TCP. Each side proves that it knows the run's secret; nothing else is answered.
 """
@@ -21,11 +24,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from lakemirror.copying.pace import LEASE_S, OwnPace, Rates, Timeline
+from lakemirror.copying.pace import LEASE_S, Rates, Timeline
+from lakemirror.errors import TransientError
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 10.0
+REDIAL_S: Final = 1.0
+REJOIN_S: Final = 60.0
+"""So long a task calls again that has lost the hub."""
+LEAST_SHARE: Final = 0.1
+"""Of the rates, for attempts whose first one was never heard of, and may be at work with the share of its task."""
 MAX_LINE_BYTES: Final = 4096
+FIRST, REPEATED, BACK = "first", "repeated", "back"
 _LOST = (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError)
 
 
@@ -39,14 +49,18 @@ class HubAddress:
 
 
 class Ledger:
-    """Who is there, what is left, and when the next bytes and requests may go."""
+    """Who has come, what is left, and when the next bytes and requests may go.
 
-    def __init__(self, rates: Rates, tasks: int, processes: int, clock: Callable[[], float]) -> None:
+    `attempts`: how many at one task may be at work at once.
+    """
+
+    def __init__(self, rates: Rates, tasks: int, processes: int, attempts: int, clock: Callable[[], float]) -> None:
         self._rates, self._clock = rates, clock
-        self._tasks, self._processes = tasks, processes
+        self._tasks, self._processes, self._attempts = tasks, processes, attempts
         self._step = 0
+        self._heard: set[str] = set()
         self._done: set[str] = set()
-        self._here: dict[object, tuple[int, str]] = {}
+        self._here: dict[object, int] = {}
         self._bytes, self._requests = Timeline(), Timeline()
         self.files = self.size_bytes = 0
 
@@ -54,23 +68,27 @@ class Ledger:
         """Another step begins, with so many tasks; what those of the step before say of themselves counts no more."""
         self._step += 1
         self._tasks = tasks
+        self._heard.clear()
         self._done.clear()
 
-    def joined(self, who: object, task: str) -> None:
-        self._here[who] = self._step, task
+    def joined(self, who: object, task: str, how: str) -> None:
+        """For the first time, `repeated` by another attempt, or `back` after the line broke."""
+        self._here[who] = self._step
+        if how == FIRST or (how == REPEATED and self._attempts == 1):
+            self._heard.add(task)
 
     def left(self, who: object) -> None:
         self._here.pop(who, None)
 
     def finished(self, who: object, task: str) -> None:
-        if self._here.get(who, (-1, ""))[0] == self._step:
+        if self._here.get(who) == self._step:
             self._done.add(task)
 
     @property
     def share(self) -> float:
-        """The part of the rates that those who are here may have."""
+        """The part of the rates that nobody takes who was not heard of."""
         working = max(1, min(self._processes, self._tasks - len(self._done)))
-        return min(1.0, max(1, len(set(self._here.values()))) / working)
+        return min(1.0, max(LEAST_SHARE, len(self._heard - self._done) / working))
 
     def lease(self, size_bytes: int, requests: int) -> float:
         """Seconds to wait for these bytes and requests."""
@@ -100,13 +118,14 @@ class Hub:
         rates: Rates,
         tasks: int,
         processes: int,
+        attempts: int = 1,
         *,
         on_progress: Callable[[int, int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._secret = secrets.token_bytes(32)
-        self.ledger = Ledger(rates, tasks, processes, clock)
+        self.ledger = Ledger(rates, tasks, processes, attempts, clock)
         self._on_progress = on_progress
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._serve, name="lakemirror-hub", daemon=True)
@@ -174,8 +193,8 @@ class Hub:
 
     def _answer(self, who: object, words: list[str]) -> float | None:
         match words:
-            case ["join", task]:
-                self.ledger.joined(who, task)
+            case ["join", task, how]:
+                self.ledger.joined(who, task, how)
             case ["lease", size_bytes, requests]:
                 return self.ledger.lease(_count(size_bytes), _count(requests))
             case ["back", size_bytes, requests]:
@@ -193,33 +212,25 @@ class Hub:
 
 
 class HubPace:
-    """The pace of a task, asked of the hub in small leases; from the moment it is lost, the task's own share."""
+    """The pace of a task, asked of the hub in small leases."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rates: Rates, own: OwnPace, task: str
+        self, hub: HubAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rates: Rates, task: str
     ) -> None:
-        self._reader, self._writer = reader, writer
-        self._rates, self._own, self._task = rates, own, task
+        self._hub, self._reader, self._writer = hub, reader, writer
+        self._rates, self._task = rates, task
         self._turn = asyncio.Lock()
         self._bytes = self._requests = 0
         self._asked: deque[tuple[int, int]] = deque()  # leases whose answer has not come
         self._is_lost = False
 
     @classmethod
-    async def join(cls, hub: HubAddress, rates: Rates, own: OwnPace, task: str) -> OwnPace | HubPace:
-        """The hub's pace, or the task's own where it cannot be reached."""
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await asyncio.open_connection(hub.host, hub.port, limit=MAX_LINE_BYTES)
-        except _LOST:
-            return own
-        try:
-            await _prove(reader, writer, hub.secret, is_server=False)
-        except _LOST:
-            writer.transport.abort()
-            return own
-        writer.write(f"join\t{task}\n".encode())
-        return cls(reader, writer, rates, own, task)
+    async def join(
+        cls, hub: HubAddress, rates: Rates, task: str, *, is_repeated: bool = False, patience_s: float = 0.0
+    ) -> HubPace | None:
+        """None if it cannot be reached, though it was called again and again for so many seconds."""
+        reached = await _reach(hub, task, REPEATED if is_repeated else FIRST, patience_s)
+        return None if reached is None else cls(hub, *reached, rates, task)
 
     async def take(self, size_bytes: int, requests: int = 1) -> None:
         """Of what has a rate; what has none is not asked for."""
@@ -230,32 +241,42 @@ class HubPace:
         if not size_bytes and not requests:
             return  # whoever has the turn may be waiting for his bytes
         async with self._turn:
-            if not self._is_lost and (size_bytes > self._bytes or requests > self._requests):
+            if size_bytes > self._bytes or requests > self._requests:
                 await self._lease(size_bytes - self._bytes, requests - self._requests)
-            if not self._is_lost:
-                self._bytes -= size_bytes
-                self._requests -= requests
-                return
-        await self._own.take(size_bytes, requests)
+            self._bytes -= size_bytes
+            self._requests -= requests
 
     async def _lease(self, size_bytes: int, requests: int) -> None:
         more_bytes = max(size_bytes, int((self._rates.bytes_per_s or 0) * LEASE_S)) if size_bytes > 0 else 0
         more = max(requests, int((self._rates.requests_per_s or 0) * LEASE_S), 1) if requests > 0 else 0
-        self._asked.append((more_bytes, more))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                self._writer.write(f"lease\t{more_bytes}\t{more}\n".encode())
-                wait_s = await self._last_answer()
-        except _LOST:
-            self._is_lost = True
-            self._writer.transport.abort()  # or the hub would count it as one that asks, and give its share away
-            return
+        while (wait_s := await self._ask(more_bytes, more)) is None:
+            await self._rejoin()
         if wait_s > 0:
             try:
                 await asyncio.sleep(wait_s)
             except asyncio.CancelledError:
                 self._give_back()
                 raise
+
+    async def _ask(self, more_bytes: int, more: int) -> float | None:
+        """Seconds to wait for so much more; None if the hub is lost."""
+        self._asked.append((more_bytes, more))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._writer.write(f"lease\t{more_bytes}\t{more}\n".encode())
+                return await self._last_answer()
+        except _LOST:
+            return None
+
+    async def _rejoin(self) -> None:
+        """TransientError if the hub does not come back; then nothing more is taken."""
+        self._writer.transport.abort()
+        self._asked.clear()
+        reached = None if self._is_lost else await _reach(self._hub, self._task, BACK, REJOIN_S)
+        if reached is None:
+            self._is_lost = True
+            raise unreachable(self._hub, "it was lost, and with it what keeps to the limits of all tasks together")
+        self._reader, self._writer = reached
 
     async def _last_answer(self) -> float:
         """Seconds until all that was asked for may go; one who asked before may not have waited for his answer."""
@@ -289,6 +310,39 @@ class HubPace:
                     await self._writer.drain()
         self._is_lost = True
         self._writer.close()
+
+
+def unreachable(hub: HubAddress, why: str) -> TransientError:
+    return TransientError(
+        "copy", f"{hub.host}:{hub.port}", why, "run again; see to it that executors reach the ports of Spark's driver"
+    )
+
+
+async def _reach(
+    hub: HubAddress, task: str, how: str, patience_s: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    """A line on which the task has said who it is; None if nobody answered for so long, who knows the secret."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + patience_s
+    while True:
+        try:
+            return await _dial(hub, task, how)
+        except _LOST:
+            if clock() >= until:
+                return None
+        await asyncio.sleep(REDIAL_S)
+
+
+async def _dial(hub: HubAddress, task: str, how: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async with asyncio.timeout(CONNECT_S):
+        reader, writer = await asyncio.open_connection(hub.host, hub.port, limit=MAX_LINE_BYTES)
+    try:
+        await _prove(reader, writer, hub.secret, is_server=False)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    writer.write(f"join\t{task}\t{how}\n".encode())
+    return reader, writer
 
 
 async def _prove(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, *, is_server: bool) -> None:

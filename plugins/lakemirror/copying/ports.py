@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lakemirror.copying.copier import Copier
 from lakemirror.copying.counting import CountingWire
-from lakemirror.copying.hub import HubAddress, HubPace
+from lakemirror.copying.hub import HubAddress, HubPace, unreachable
 from lakemirror.copying.model import CopySettings, OpenWire
 from lakemirror.copying.pace import NO_LIMIT, OwnPace, Pace, Rates
 from lakemirror.storage.wires.pages import keep_large_buffers_apart
@@ -25,7 +25,9 @@ class CopyPorts:
     settings: CopySettings
     rates: Rates = NO_LIMIT
     shares: int = 1
-    """Processes that may work at once: each has this share of the rates where the hub cannot be reached."""
+    """Tasks that may work at once: each has this share of the rates where the hub cannot be reached."""
+    attempts: int = 1
+    """How many at one task may work at once; where there is no hub, each has a part of the task's share."""
     hub: HubAddress | None = None
     is_one_store: bool = False
     """Both sides are one store under the same account, which may copy by itself."""
@@ -62,12 +64,11 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(ports: CopyPorts, task: str) -> AsyncIterator[Opened]:
-    """The copier of one task, by the name under which the hub knows it."""
+async def opened(ports: CopyPorts, task: str, *, is_repeated: bool = False) -> AsyncIterator[Opened]:
+    """The copier of one task, by the name under which the hub knows it; `is_repeated`: it was begun before."""
     keep_large_buffers_apart()  # else the task may take half as much memory again as its bound
     source, mirror = CountingWire(ports.source()), CountingWire(ports.mirror())
-    own = OwnPace(ports.rates.divided(ports.shares), ports.clock)
-    pace: OwnPace | HubPace = own if ports.hub is None else await HubPace.join(ports.hub, ports.rates, own, task)
+    pace = await _pace(ports, task, is_repeated=is_repeated)
     copier = Copier(
         source,
         mirror,
@@ -83,3 +84,15 @@ async def opened(ports: CopyPorts, task: str) -> AsyncIterator[Opened]:
         await pace.leave()
         await source.close()
         await mirror.close()
+
+
+async def _pace(ports: CopyPorts, task: str, *, is_repeated: bool) -> Pace:
+    """By the hub, or by the share of the task; the one that has it may be another attempt, which is still at work."""
+    if ports.hub is None:
+        return OwnPace(ports.rates.divided(ports.shares * ports.attempts), ports.clock)
+    has_no_share = is_repeated and ports.attempts > 1 and ports.rates.is_limited
+    patience_s = ports.settings.object_deadline_s if has_no_share else 0.0
+    joined = await HubPace.join(ports.hub, ports.rates, task, is_repeated=is_repeated, patience_s=patience_s)
+    if joined is None and has_no_share:
+        raise unreachable(ports.hub, "this task was begun before, and may not copy beside its first attempt unseen")
+    return joined or OwnPace(ports.rates.divided(ports.shares), ports.clock)

@@ -85,17 +85,17 @@ class CopySegments:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [row for batch in batches for row in batch.to_pylist()]
         if rows:
-            here = replace(self, resumes=self.resumes or self.is_repeated())
-            yield run_loop(here._run(rows))
+            is_repeated = self.is_repeated()
+            here = replace(self, resumes=self.resumes or is_repeated)
+            yield run_loop(here._run(rows, is_repeated=is_repeated))
 
-    async def _run(self, rows: list[Item]) -> pa.RecordBatch:
+    async def _run(self, rows: list[Item], *, is_repeated: bool) -> pa.RecordBatch:
         works: list[_Work] = []
         task = "+".join(f"{row['uri'].rsplit('/', 1)[-1]}:{row['first_part'] or 0}" for row in rows)[:1000]
-        async with opened(self.context.copying, task) as made, _one_line(made.pace):
+        copying = self.context.copying
+        async with opened(copying, task, is_repeated=is_repeated) as made, _one_line(made.pace):
             settings = made.copier.settings
-            left_s = (
-                None if settings.deadline_at is None else max(0.0, settings.deadline_at - self.context.copying.now())
-            )
+            left_s = None if settings.deadline_at is None else max(0.0, settings.deadline_at - copying.now())
             try:
                 async with asyncio.timeout(left_s):
                     failure = await work_off(self._jobs(made, rows, works), settings.concurrency)

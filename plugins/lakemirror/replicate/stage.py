@@ -55,6 +55,10 @@ class Engine(Protocol):
     def driver(self) -> tuple[str, str] | None:
         """Where this process may listen for workers, and the name by which they call it; None: they are in it."""
 
+    @property
+    def attempts(self) -> int:
+        """How many at one task may be at work at once."""
+
     @staticmethod
     def is_repeated() -> bool:
         """Asked by a task where it works: another attempt at it was begun before, and may have left something."""
@@ -83,6 +87,7 @@ class LocalEngine:
 
     name = "task"
     driver: tuple[str, str] | None = None
+    attempts = 1
 
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads

@@ -170,7 +170,7 @@ def _shared(
         return
     ports = context.copying
     place = engine.driver if tasks else None
-    hub = Hub(place, ports.rates, min(tasks, ports.shares), ports.shares, on_progress=told.reach)
+    hub = Hub(place, ports.rates, min(tasks, ports.shares), ports.shares, ports.attempts, on_progress=told.reach)
     with hub as address:
 
         def spread(stage: CopySegments, work: pa.Table, report: Report) -> pa.Table:

@@ -57,6 +57,11 @@ class SparkEngine:
         host = conf.get("spark.driver.host")
         return None if host is None else (conf.get("spark.driver.bindAddress") or host, host)
 
+    @property
+    def attempts(self) -> int:
+        """Two if Spark starts twins of tasks that are slow; never a third beside them."""
+        return 2 if self._session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true" else 1
+
     @staticmethod
     def is_repeated() -> bool:
         """Of the task that asks: the executor of its first attempt was lost, or it is the twin of one that is slow."""

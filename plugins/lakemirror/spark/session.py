@@ -34,6 +34,10 @@ class LazySparkEngine:
     def driver(self) -> tuple[str, str] | None:
         return SparkEngine(self._start()).driver
 
+    @property
+    def attempts(self) -> int:
+        return SparkEngine(self._start()).attempts
+
     @staticmethod
     def is_repeated() -> bool:
         return SparkEngine.is_repeated()

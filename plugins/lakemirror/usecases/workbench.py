@@ -139,24 +139,27 @@ class Workbench:
             most = max(1, min(most, int(rate // LEAST_SHARE_BYTES_PER_S)))
         narrow, processes = engine.narrow(most)
         is_limited = rate is not None or self.knobs.requests_limit_per_s is not None
-        context = self._stage_context(change, *self._limited(*stores, processes, 0.0), processes)
+        limited = self._limited(*stores, processes * engine.attempts, 0.0)
+        context = self._stage_context(change, *limited, processes, engine.attempts)
         return context, narrow if is_bound or is_limited or processes == most < rows else engine
 
-    def _stage_context(self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int) -> StageContext:
+    def _stage_context(
+        self, change: Change, source: ObjectStore, mirror: ObjectStore, processes: int, attempts: int = 1
+    ) -> StageContext:
         return StageContext(
             source=source,
             mirror=mirror,
             paths=change.paths,
             plan_uri=self.layout.plan(change.plan_id),
             ledger_uri=self.layout.ledger(change.plan_id),
-            copying=self._copy_ports(processes),
+            copying=self._copy_ports(processes, attempts),
             bin_files=self.knobs.bin_files,
             bin_bytes=self.knobs.bin_bytes,
             split_bytes=self.knobs.copy_split_bytes,
             ledger_flush_files=self.knobs.ledger_flush_files,
         )
 
-    def _copy_ports(self, processes: int) -> CopyPorts:
+    def _copy_ports(self, processes: int, attempts: int) -> CopyPorts:
         knobs = self.knobs
         settings = CopySettings(
             concurrency=max(1, knobs.max_concurrency // processes),
@@ -174,6 +177,7 @@ class Workbench:
             settings,
             Rates(self._rate, knobs.requests_limit_per_s),
             processes,
+            attempts,
             is_one_store=self.ports.is_one_store,
             now=EpochSeconds(self.now),
         )

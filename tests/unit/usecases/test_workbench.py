@@ -33,6 +33,10 @@ class TwoProcesses(LocalEngine):
         return self, 2
 
 
+class TwoWithTwins(TwoProcesses):
+    attempts = 2
+
+
 RunOf = Callable[..., MirrorRun]
 
 
@@ -71,19 +75,27 @@ def test_requests_for_metadata_and_the_mirrors_own_files_keep_to_the_rate(run: M
     assert spent_s(at_once, at_once, there, 5 * REQUESTS_PER_S) < 4
 
 
-def test_tasks_in_two_processes_have_half_of_it_each(run: MirrorRun) -> None:
+@pytest.mark.parametrize(("engine", "at_once"), [(TwoProcesses(), 2), (TwoWithTwins(), 4)])
+def test_tasks_in_two_processes_have_half_of_it_each(run: MirrorRun, engine: LocalEngine, at_once: int) -> None:
     change = run.detect()
     assert isinstance(change, Change)
-    context, _ = run.bench.for_tasks(change, TwoProcesses(), 2)
+    context, _ = run.bench.for_tasks(change, engine, 2)
+    assert context.copying.shares * context.copying.attempts == at_once
     there = change.source_metadata_location
     context = pickle.loads(pickle.dumps(context))  # as it comes to a task
-    assert spent_s(context.source, context.mirror, there, 6) >= 6 / (REQUESTS_PER_S / 2) * 0.95
+    assert spent_s(context.source, context.mirror, there, 6) >= 6 / (REQUESTS_PER_S / at_once) * 0.95
 
 
-def session_of(cores: int) -> MagicMock:
+def session_of(cores: int, **conf: str) -> MagicMock:
     session: MagicMock = create_autospec(SparkSession, instance=True)
     session.sparkContext.defaultParallelism = cores
+    session.sparkContext.getConf.return_value.get.side_effect = conf.get
     return session
+
+
+def test_spark_that_speculates_may_have_two_attempts_at_work() -> None:
+    speculates = [session_of(8, **{"spark.speculation": word}) for word in ("true", "TRUE", "false")]
+    assert [SparkEngine(session).attempts for session in (*speculates, session_of(8))] == [2, 2, 1, 1]
 
 
 def tasks_of(engine: Any, session: MagicMock, rows: int) -> int:

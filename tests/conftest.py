@@ -1,7 +1,7 @@
 """What tests of several folders share: the judge, what to do when this machine cannot run it, seeds of histories.
 
-Where processes run test files side by side, those that wait come first, and leave the processors to others; then those
-that may take longest, so that none is left over for one process at the end.
+Where processes run test files side by side, those that may take longest come first, so that none is left over for one
+process at the end; after each that waits come two that compute, so that the processors are busy all the time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +20,15 @@ if TYPE_CHECKING:
     from tests.judge import Judge
 
 pytest_plugins = ["tests.services.fixtures"]
+COMPUTING_BESIDE = 2  # files that compute, for each that waits
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--history-seed", type=int, help="repeat the random histories of this seed")
     parser.addoption("--history-steps", type=int, help="so many steps in each Spark history")
+    parser.addoption(
+        "--all-writes", action="store_true", help="kill -9 before and after every write of a run, not half"
+    )
 
 
 @pytest.hookimpl(trylast=True)  # when all marks are given
@@ -35,13 +38,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """File by file: those that wait, then by the largest time limit in each; else nothing moves, also within a file."""
+    """File by file, by the largest time limit in each, and one that waits beside two others; none moves in its file."""
     limits: dict[Path, float] = {}
     for item in items:
         wanted = item.get_closest_marker("timeout")
-        limit = wanted.args[0] if wanted and wanted.args else 0.0
-        limits[item.path] = max(limits.get(item.path, 0.0), inf if item.get_closest_marker("waits") else limit)
-    items.sort(key=lambda item: -limits[item.path])
+        limits[item.path] = max(limits.get(item.path, 0.0), wanted.args[0] if wanted and wanted.args else 0.0)
+    waiting = {item.path for item in items if item.get_closest_marker("waits")}
+    places: dict[Path, float] = {}
+    for path in sorted(limits, key=lambda path: -limits[path]):
+        is_waiting = path in waiting
+        nth = sum((other in waiting) == is_waiting for other in places)
+        places[path] = COMPUTING_BESIDE * nth - 0.5 if is_waiting else nth
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture

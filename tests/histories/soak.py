@@ -132,7 +132,8 @@ def main() -> int:
         kinds = {kind: _OPEN[kind](stack) for kind in ([args.only] if args.only else _OPEN)}
         failed = soak(kinds, seeds, deadline)
     done = next(seeds) - args.seed
-    print(f"{done} seeds, {len(failed)} failed" + "".join(f"\n  {command}" for command in failed))
+    each = f" of {SCHEDULES:,} schedules each" if args.only == "simulated" else ""
+    print(f"{done:,} seeds{each}, {len(failed)} failed" + "".join(f"\n  {command}" for command in failed))
     return 1 if failed else 0
 
 

@@ -22,7 +22,7 @@ from tests.integration.looking import check_whole
 from tests.judge import ROOT
 from tests.lake import ORDERS, Lake, rows
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(240)]
 
 FILES = 8
 TRY_S = 90  # for Airflow to be imported, and a few files to be copied, on a busy machine

@@ -27,7 +27,7 @@ from tests import notifying
 from tests.notifying import Bucket
 from tests.unit.airflow.triggerer import Triggerer, play
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.waits, pytest.mark.timeout(120)]
 ORDERS, LATE = TableRef.parse("shop.orders"), TableRef.parse("shop.late")
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 

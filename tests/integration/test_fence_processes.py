@@ -24,7 +24,7 @@ from tests.integration.looking import check_whole
 from tests.judge import ROOT
 from tests.lake import ORDERS, SCHEMA, Lake
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(180)]
 
 LEASE_S = 3
 COMMAND_S = 60

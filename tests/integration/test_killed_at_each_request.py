@@ -1,7 +1,7 @@
 """kill -9 of `lakemirror sync` at writes to real servers: the mirror is old or new, and the next run ends.
 
 At each write that decides something, before and after it; of the others, which are the same whoever writes them again,
-at half, before or after, drawn in each run.
+at half, before or after, drawn in each run. With `--all-writes` at each, before and after (some minutes).
 
 The process is killed by the proxy through which it speaks to the mirror's store and catalog: just before the server
 hears of a request, or when the server has done what it was asked and before anybody is told.
@@ -151,7 +151,7 @@ def killing(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield Killing(lake)
 
 
-def test_every_write(killing: Killing) -> None:
+def test_every_write(killing: Killing, pytestconfig: pytest.Config) -> None:
     """Of a table that has a version. Where it decides: before it happens and after; of the others each second one."""
     assert killing.run() == 0
     writes = killing.writes()
@@ -163,6 +163,8 @@ def test_every_write(killing: Killing) -> None:
     chance = random.Random(seed)
     tried = [(one, chance.random() < 0.5) for one in chance.sample(others, len(others) // 2)]
     tried += itertools.product((one for one in writes if one.is_decisive), (False, True))
+    if pytestconfig.getoption("--all-writes"):
+        tried = [*itertools.product(writes, (False, True))]
     for write, is_after in tried:
         killing.survives(write, is_after=is_after)
 

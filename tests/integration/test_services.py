@@ -34,7 +34,7 @@ DEFAULT = {"moto", "postgres", "rest-mirror", "rest-source", "seaweed-mirror", "
 LATER_START_S = 15.0
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.waits, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

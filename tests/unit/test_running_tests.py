@@ -14,7 +14,7 @@ def item(file: str, name: str, limit_s: float | None = None, *, waits: bool = Fa
     return cast(pytest.Item, SimpleNamespace(path=Path(file), name=name, get_closest_marker=marks.get))
 
 
-def test_files_that_wait_or_may_take_longest_come_first_and_stay_in_one_piece() -> None:
+def test_files_that_may_take_longest_come_first_and_two_that_compute_beside_one_that_waits() -> None:
     items = [
         item("quick.py", "a"),
         item("slow.py", "a"),
@@ -22,15 +22,17 @@ def test_files_that_wait_or_may_take_longest_come_first_and_stay_in_one_piece() 
         item("some.py", "a", 180),
         item("also slow.py", "a", 400),
         item("idle.py", "a", 100, waits=True),
+        item("long idle.py", "a", 200, waits=True),
     ]
 
     longest_first(items)
 
     assert [f"{one.path}:{one.name}" for one in items] == [
-        "idle.py:a",
+        "long idle.py:a",
         "slow.py:a",
         "slow.py:b",
         "also slow.py:a",
+        "idle.py:a",
         "some.py:a",
         "quick.py:a",
     ]

@@ -26,9 +26,6 @@ COMPUTING_BESIDE = 2  # files that compute, for each that waits
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--history-seed", type=int, help="repeat the random histories of this seed")
     parser.addoption("--history-steps", type=int, help="so many steps in each Spark history")
-    parser.addoption(
-        "--all-writes", action="store_true", help="kill -9 before and after every write of a run, not half"
-    )
 
 
 @pytest.hookimpl(trylast=True)  # when all marks are given

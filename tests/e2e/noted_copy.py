@@ -25,8 +25,8 @@ def noting(notes: TextIO) -> type[hub.Ledger]:
         notes.write(json.dumps([time.time(), what, *more]) + "\n")
 
     class Noting(hub.Ledger):
-        def joined(self, who: object, task: str, how: str) -> None:
-            super().joined(who, task, how)
+        def joined(self, who: object, task: str, step: int, how: str) -> None:
+            super().joined(who, task, step, how)
             note("share", self.share)
 
         def left(self, who: object) -> None:

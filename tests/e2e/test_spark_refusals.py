@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import create_autospec
 
+import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
 
-from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.model.table import TableRef
 from lakemirror.spark.engine import SparkEngine
+from lakemirror.spark.failures import EscapedError, describe
+from lakemirror.spark.job import JobArgs, _unforeseen
 from tests.e2e.history import COLUMNS, History, numbers
 from tests.e2e.installation import objects
+from tests.judge import Judge
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,29 @@ def test_a_source_that_is_damaged(
             now = objects(installation.mirror.folder / "warehouse")
             lease = f"{history.name.replace('.', '/')}/_control/lease.json"  # taken to plan, and given back
             assert {**now, lease: None} == {**there[lane], lease: None}
+
+
+def test_what_a_task_did_not_foresee_is_a_defect_and_what_escaped_it_is_what_it_was(judge: Judge) -> None:
+    """As Spark itself words them: a driver knows them by their text."""
+    engine, rows = SparkEngine(judge.spark), pa.table({"uri": ["a", "b"]})
+    told = describe(TransientError("copy", "s3://b/g", 'a "quoted"\nanswer: 503', "run again"))
+
+    def forgets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise KeyError("target")
+
+    def lets_escape(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise EscapedError(told)
+
+    with pytest.raises(Py4JJavaError) as caught:
+        engine.run(forgets, rows, rows.schema)
+    args = create_autospec(JobArgs, instance=True, table="db.t")
+    unforeseen = _unforeseen("copy_objects", args, caught.value)
+    assert (type(unforeseen), "KeyError: 'target'" in str(unforeseen)) == (PermanentError, True)
+    with pytest.raises(TransientError, match="answer: 503") as passing:
+        engine.run(lets_escape, rows, rows.schema)
+    assert (type(passing.value), passing.value.subject) == (TransientError, "s3://b/g")
 
 
 def test_a_file_that_vanishes_between_plan_and_copy_is_planned_anew(history: History) -> None:

@@ -6,7 +6,7 @@ if some reach it and others do not, the hub gives out the shares of those tasks 
 when it has heard of all that are left.
 
 Who has reached it once asks nobody else: if the line to it breaks, the task calls again, and does nothing meanwhile. So
-does an attempt at a task whose first attempt may still be at work. A task has one share, however often it is begun.
+does a later attempt at a task, whose first one may still be at work. A task has one share, however often it is begun.
 
 Lines of text over TCP. Each side proves that it knows the run's secret; nothing else is answered.
 """
@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from lakemirror.copying.pace import LEASE_S, Rates, Timeline
@@ -31,21 +31,22 @@ CONNECT_S: Final = 5.0
 ANSWER_S: Final = 10.0
 REDIAL_S: Final = 1.0
 REJOIN_S: Final = 60.0
-"""So long a task calls again that has lost the hub."""
+"""So long a task calls again that has lost the hub, or that needs it."""
 LEAST_SHARE: Final = 0.1
 """Of the rates, for attempts whose first one was never heard of, and may be at work with the share of its task."""
 MAX_LINE_BYTES: Final = 4096
-FIRST, REPEATED, BACK = "first", "repeated", "back"
+FIRST, REPEATED = "first", "repeated"
 _LOST = (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError)
 
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """Where the hub is, and the secret that opens it."""
+    """Where the hub is, the secret that opens it, and the step of the run that whoever calls is at work on."""
 
     host: str
     port: int
     secret: bytes = field(repr=False)
+    step: int = 0
 
 
 class Ledger:
@@ -64,24 +65,23 @@ class Ledger:
         self._bytes, self._requests = Timeline(), Timeline()
         self.files = self.size_bytes = 0
 
-    def expect(self, tasks: int) -> None:
+    def expect(self, step: int, tasks: int) -> None:
         """Another step begins, with so many tasks; what those of the step before say of themselves counts no more."""
-        self._step += 1
-        self._tasks = tasks
+        self._step, self._tasks = step, tasks
         self._heard.clear()
         self._done.clear()
 
-    def joined(self, who: object, task: str, how: str) -> None:
-        """For the first time, `repeated` by another attempt, or `back` after the line broke."""
-        self._here[who] = self._step
-        if how == FIRST or (how == REPEATED and self._attempts == 1):
+    def joined(self, who: object, task: str, step: int, how: str) -> None:
+        """By its first attempt, or by one after it; again if it lost the line."""
+        self._here[who] = step
+        if step == self._step and (how == FIRST or self._attempts == 1):
             self._heard.add(task)
 
     def left(self, who: object) -> None:
         self._here.pop(who, None)
 
     def finished(self, who: object, task: str) -> None:
-        if self._here.get(who) == self._step:
+        if self._here.get(who) == self._step and task in self._heard:
             self._done.add(task)
 
     @property
@@ -131,6 +131,7 @@ class Hub:
         self._thread = threading.Thread(target=self._serve, name="lakemirror-hub", daemon=True)
         self._ready = threading.Event()
         self._port: int | None = None
+        self._address: HubAddress | None = None
         self._stop: asyncio.Event | None = None
         self._talking: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -140,12 +141,17 @@ class Hub:
             return None
         self._thread.start()
         self._ready.wait(CONNECT_S)
-        return None if self._port is None else HubAddress(self._place[1], self._port, self._secret)
+        if self._port is not None:
+            self._address = HubAddress(self._place[1], self._port, self._secret)
+        return self._address
 
-    def expect(self, tasks: int) -> None:
-        """Another step of the run begins, with so many tasks."""
-        if self._loop is not None and self._port is not None:
-            self._loop.call_soon_threadsafe(self.ledger.expect, tasks)
+    def expect(self, tasks: int) -> HubAddress | None:
+        """Another step of the run begins, with so many tasks, which call this address."""
+        if self._address is None or self._loop is None:
+            return None
+        self._address = replace(self._address, step=self._address.step + 1)
+        self._loop.call_soon_threadsafe(self.ledger.expect, self._address.step, tasks)
+        return self._address
 
     def __exit__(self, *_: object) -> None:
         if self._stop is not None and self._loop is not None and self._port is not None:
@@ -193,8 +199,8 @@ class Hub:
 
     def _answer(self, who: object, words: list[str]) -> float | None:
         match words:
-            case ["join", task, how]:
-                self.ledger.joined(who, task, how)
+            case ["join", task, step, how]:
+                self.ledger.joined(who, task, _count(step), how)
             case ["lease", size_bytes, requests]:
                 return self.ledger.lease(_count(size_bytes), _count(requests))
             case ["back", size_bytes, requests]:
@@ -215,10 +221,15 @@ class HubPace:
     """The pace of a task, asked of the hub in small leases."""
 
     def __init__(
-        self, hub: HubAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rates: Rates, task: str
+        self,
+        hub: HubAddress,
+        line: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        rates: Rates,
+        task: str,
+        how: str = FIRST,
     ) -> None:
-        self._hub, self._reader, self._writer = hub, reader, writer
-        self._rates, self._task = rates, task
+        self._hub, self._rates, self._task, self._how = hub, rates, task, how
+        self._reader, self._writer = line
         self._turn = asyncio.Lock()
         self._bytes = self._requests = 0
         self._asked: deque[tuple[int, int]] = deque()  # leases whose answer has not come
@@ -226,11 +237,11 @@ class HubPace:
 
     @classmethod
     async def join(
-        cls, hub: HubAddress, rates: Rates, task: str, *, is_repeated: bool = False, patience_s: float = 0.0
+        cls, hub: HubAddress, rates: Rates, task: str, how: str = FIRST, *, patience_s: float = 0.0
     ) -> HubPace | None:
         """None if it cannot be reached, though it was called again and again for so many seconds."""
-        reached = await _reach(hub, task, REPEATED if is_repeated else FIRST, patience_s)
-        return None if reached is None else cls(hub, *reached, rates, task)
+        line = await _reach(hub, task, how, patience_s)
+        return None if line is None else cls(hub, line, rates, task, how)
 
     async def take(self, size_bytes: int, requests: int = 1) -> None:
         """Of what has a rate; what has none is not asked for."""
@@ -247,10 +258,15 @@ class HubPace:
             self._requests -= requests
 
     async def _lease(self, size_bytes: int, requests: int) -> None:
+        """TransientError if the hub is lost and does not come back; from then on nothing more is taken."""
         more_bytes = max(size_bytes, int((self._rates.bytes_per_s or 0) * LEASE_S)) if size_bytes > 0 else 0
         more = max(requests, int((self._rates.requests_per_s or 0) * LEASE_S), 1) if requests > 0 else 0
-        while (wait_s := await self._ask(more_bytes, more)) is None:
-            await self._rejoin()
+        clock, until = asyncio.get_running_loop().time, None
+        while self._is_lost or (wait_s := await self._ask(more_bytes, more)) is None:
+            until = until or clock() + REJOIN_S
+            if self._is_lost or not await self._is_back(until - clock()):
+                self._is_lost = True
+                raise unreachable(self._hub, "it was lost, and with it what keeps to the limits of all tasks together")
         if wait_s > 0:
             try:
                 await asyncio.sleep(wait_s)
@@ -263,20 +279,19 @@ class HubPace:
         self._asked.append((more_bytes, more))
         try:
             async with asyncio.timeout(ANSWER_S):
-                self._writer.write(f"lease\t{more_bytes}\t{more}\n".encode())
+                self._say("lease", more_bytes, more)
                 return await self._last_answer()
         except _LOST:
             return None
 
-    async def _rejoin(self) -> None:
-        """TransientError if the hub does not come back; then nothing more is taken."""
+    async def _is_back(self, patience_s: float) -> bool:
+        """On another line, in place of the one that broke."""
         self._writer.transport.abort()
         self._asked.clear()
-        reached = None if self._is_lost else await _reach(self._hub, self._task, BACK, REJOIN_S)
-        if reached is None:
-            self._is_lost = True
-            raise unreachable(self._hub, "it was lost, and with it what keeps to the limits of all tasks together")
-        self._reader, self._writer = reached
+        line = None if patience_s <= 0 else await _reach(self._hub, self._task, self._how, patience_s)
+        if line is not None:
+            self._reader, self._writer = line
+        return line is not None
 
     async def _last_answer(self) -> float:
         """Seconds until all that was asked for may go; one who asked before may not have waited for his answer."""
@@ -289,15 +304,16 @@ class HubPace:
         return wait_s
 
     def _give_back(self) -> None:
-        """All that was leased and not used."""
+        """All that was leased and not used; if the hub is lost, it is lost."""
         asked_bytes, asked = (sum(one[at] for one in self._asked) for at in (0, 1))
         back_bytes, back = max(0, self._bytes) + asked_bytes, max(0, self._requests) + asked
-        self._writer.write(f"back\t{back_bytes}\t{back}\n".encode())
+        with suppress(*_LOST):
+            self._say("back", back_bytes, back)
         self._bytes = self._requests = 0
 
     def tell(self, files: int, size_bytes: int) -> None:
-        if not self._is_lost:
-            self._writer.write(f"tell\t{files}\t{size_bytes}\n".encode())
+        with suppress(*_LOST):
+            self._say("tell", files, size_bytes)
 
     async def leave(self, *, is_done: bool = False) -> None:
         with suppress(*_LOST):
@@ -305,11 +321,28 @@ class HubPace:
                 if self._rates.is_limited:
                     self._give_back()
                 if is_done:
-                    self._writer.write(f"done\t{self._task}\n".encode())
+                    self._say("done", self._task)
                 async with asyncio.timeout(CONNECT_S):
                     await self._writer.drain()
         self._is_lost = True
         self._writer.close()
+
+    def _say(self, *words: object) -> None:
+        _say(self._writer, *words)
+
+
+def _say(writer: asyncio.StreamWriter, *words: object) -> None:
+    _write(writer, ("\t".join(map(str, words)) + "\n").encode())
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """An error of `_LOST` if the other side has hung up: asyncio would say nothing, and uvloop something else."""
+    if writer.transport.is_closing():
+        raise ConnectionResetError("the other side has hung up")
+    try:
+        writer.write(data)
+    except RuntimeError as err:
+        raise ConnectionResetError("the other side has hung up") from err
 
 
 def unreachable(hub: HubAddress, why: str) -> TransientError:
@@ -338,10 +371,10 @@ async def _dial(hub: HubAddress, task: str, how: str) -> tuple[asyncio.StreamRea
         reader, writer = await asyncio.open_connection(hub.host, hub.port, limit=MAX_LINE_BYTES)
     try:
         await _prove(reader, writer, hub.secret, is_server=False)
+        _say(writer, "join", task, hub.step, how)
     except BaseException:
         writer.transport.abort()
         raise
-    writer.write(f"join\t{task}\t{how}\n".encode())
     return reader, writer
 
 
@@ -349,9 +382,9 @@ async def _prove(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sec
     """Both sides send a number and sign the other's; ValueError if the other one cannot."""
     own, other = (b"server", b"client") if is_server else (b"client", b"server")
     number = secrets.token_bytes(16)
-    writer.write(number)
+    _write(writer, number)
     theirs = await asyncio.wait_for(reader.readexactly(16), CONNECT_S)
-    writer.write(hmac.digest(secret, own + theirs, "sha256"))
+    _write(writer, hmac.digest(secret, own + theirs, "sha256"))
     answer = await asyncio.wait_for(reader.readexactly(32), CONNECT_S)
     if not hmac.compare_digest(answer, hmac.digest(secret, other + number, "sha256")):
         raise ValueError("it does not know the secret of this run")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lakemirror.copying.copier import Copier
 from lakemirror.copying.counting import CountingWire
-from lakemirror.copying.hub import HubAddress, HubPace, unreachable
+from lakemirror.copying.hub import FIRST, REJOIN_S, REPEATED, HubAddress, HubPace, unreachable
 from lakemirror.copying.model import CopySettings, OpenWire
 from lakemirror.copying.pace import NO_LIMIT, OwnPace, Pace, Rates
 from lakemirror.storage.wires.pages import keep_large_buffers_apart
@@ -27,7 +27,7 @@ class CopyPorts:
     shares: int = 1
     """Tasks that may work at once: each has this share of the rates where the hub cannot be reached."""
     attempts: int = 1
-    """How many at one task may work at once; where there is no hub, each has a part of the task's share."""
+    """How many at one task may work at once; where there is no hub, each has its part of the task's share."""
     hub: HubAddress | None = None
     is_one_store: bool = False
     """Both sides are one store under the same account, which may copy by itself."""
@@ -67,8 +67,8 @@ class Opened:
 async def opened(ports: CopyPorts, task: str, *, is_repeated: bool = False) -> AsyncIterator[Opened]:
     """The copier of one task, by the name under which the hub knows it; `is_repeated`: it was begun before."""
     keep_large_buffers_apart()  # else the task may take half as much memory again as its bound
-    source, mirror = CountingWire(ports.source()), CountingWire(ports.mirror())
     pace = await _pace(ports, task, is_repeated=is_repeated)
+    source, mirror = CountingWire(ports.source()), CountingWire(ports.mirror())
     copier = Copier(
         source,
         mirror,
@@ -87,12 +87,20 @@ async def opened(ports: CopyPorts, task: str, *, is_repeated: bool = False) -> A
 
 
 async def _pace(ports: CopyPorts, task: str, *, is_repeated: bool) -> Pace:
-    """By the hub, or by the share of the task; the one that has it may be another attempt, which is still at work."""
+    """By the hub; a first attempt that does not reach it has the share of its task, one after it has none."""
     if ports.hub is None:
         return OwnPace(ports.rates.divided(ports.shares * ports.attempts), ports.clock)
-    has_no_share = is_repeated and ports.attempts > 1 and ports.rates.is_limited
-    patience_s = ports.settings.object_deadline_s if has_no_share else 0.0
-    joined = await HubPace.join(ports.hub, ports.rates, task, is_repeated=is_repeated, patience_s=patience_s)
-    if joined is None and has_no_share:
-        raise unreachable(ports.hub, "this task was begun before, and may not copy beside its first attempt unseen")
+    has_share = not (is_repeated and ports.rates.is_limited)
+    patience_s = 0.0 if has_share else _patience_s(ports)
+    how = REPEATED if is_repeated else FIRST
+    joined = await HubPace.join(ports.hub, ports.rates, task, how, patience_s=patience_s)
+    if joined is None and not has_share:
+        raise unreachable(ports.hub, "this task was begun before, and may not copy unseen beside its first attempt")
     return joined or OwnPace(ports.rates.divided(ports.shares), ports.clock)
+
+
+def _patience_s(ports: CopyPorts) -> float:
+    """A twin can wait as long as the first attempt may take; where there are none, everybody waits for this one."""
+    patience_s = ports.settings.object_deadline_s if ports.attempts > 1 else REJOIN_S
+    until = ports.settings.deadline_at
+    return patience_s if until is None else max(0.0, min(patience_s, until - ports.now()))

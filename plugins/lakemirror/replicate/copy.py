@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -203,13 +203,14 @@ async def _one_line(pace: Pace) -> AsyncIterator[None]:
 
 
 async def _flushed(works: list[_Work], failure: BaseException | None) -> BaseException | None:
-    """The failure to tell once all ledgers are written, or were tried to be."""
+    """The failure to tell once all ledgers are written, or were tried to be; after one, without waiting in line."""
     failures = [] if failure is None else [failure]
-    for work in works:
-        try:
-            await work.ledger.flush()
-        except LakemirrorError as err:
-            failures.append(err)
+    with nullcontext() if failure is None else paid_by(lambda requests: None):
+        for work in works:
+            try:
+                await work.ledger.flush()
+            except LakemirrorError as err:
+                failures.append(err)
     return all_told(failures) if failures else None
 
 

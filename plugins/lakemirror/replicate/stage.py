@@ -27,6 +27,7 @@ Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Progress = Callable[[str, int, int, int, int], None]  # stage, done, total, bytes done, bytes in all
 Report = Callable[[int, int], None]  # rows done, rows in all
 Requests = dict[str, dict[str, int]]
+KNOWN = ["target", "size", "lower", "upper"]  # of an old entry all that a new one is held against
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class LocalEngine:
 
 def beside_known(new: pa.Table, old: pa.Table) -> list[pa.RecordBatch]:
     """One row for each target of the new entries, beside what the old ones tell of it."""
-    known = first_of_each(old).select(["target", "size", "lower", "upper"])
+    known = first_of_each(old.select(KNOWN))
     known = known.rename_columns(["target", "known_size", "known_lower", "known_upper"])
     found: list[pa.RecordBatch] = _joined(first_of_each(new), known).to_batches()
     return found

@@ -171,13 +171,14 @@ def _shared(
     ports = context.copying
     place = engine.driver if tasks else None
     hub = Hub(place, ports.rates, min(tasks, ports.shares), ports.shares, ports.attempts, on_progress=told.reach)
-    with hub as address:
+    with hub:
 
         def spread(stage: CopySegments, work: pa.Table, report: Report) -> pa.Table:
-            hub.expect(min(work.num_rows, ports.shares))
-            return engine.run(stage, work, COPIED, report)
+            address = hub.expect(min(work.num_rows, ports.shares))
+            there = replace(stage.context, copying=replace(ports, hub=address))
+            return engine.run(replace(stage, context=there), work, COPIED, report)
 
-        yield replace(context, copying=replace(ports, hub=address)), spread
+        yield context, spread
 
 
 def _abort_uploads(err: LakemirrorError, plan: Plan, context: StageContext) -> None:

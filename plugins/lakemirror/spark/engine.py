@@ -8,7 +8,6 @@ raised there as what it was, so that its family is not lost in a stack trace.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from lakemirror import errors
 from lakemirror.copying.bins import deal
 from lakemirror.copying.together import weightiest
 from lakemirror.errors import LakemirrorError
-from lakemirror.replicate.stage import Report, Stage, beside_known, gathered, handed
+from lakemirror.replicate.stage import KNOWN, Report, Stage, beside_known, gathered, handed
+from lakemirror.spark.failures import EscapedError, describe, escaped, may_escape, revive
 from lakemirror.spark.worker import forget_archives
 
 if TYPE_CHECKING:
@@ -78,8 +77,8 @@ class SparkEngine:
     def run(self, stage: Stage, rows: pa.Table, out: pa.Schema, progress: Report | None = None) -> pa.Table:
         if rows.num_rows == 0:
             return out.empty_table()
-        with self._watched(rows.num_rows, progress):
-            return _open(self._spread(rows, _Enveloped(stage)).collect(), out)
+        with self._watched(rows.num_rows, progress), _told_as_ours():
+            return _open(self._spread(rows, _Enveloped(stage, self.attempts)).collect(), out)
 
     def diff(
         self,
@@ -93,18 +92,19 @@ class SparkEngine:
     ) -> pa.Table:
         if new.num_rows == 0:
             return out.empty_table()
-        parts = min(_MAX_PARTS, 1 + (_weight(new) or 0) // _PART_BYTES)
-        bundles = self._spread(new, _Bundled(read, parts, is_new=True))
+        parts = min(_MAX_PARTS, 1 + ((_weight(new) or 0) + (_weight(old) or 0)) // _PART_BYTES)
+        bundles = self._spread(new, _Bundled(read, parts, self.attempts, is_new=True))
         if old.num_rows:
-            bundles = bundles.union(self._spread(old, _Bundled(read, parts, is_new=False)))
+            bundles = bundles.union(self._spread(old, _Bundled(read, parts, self.attempts, is_new=False)))
         # Errors have a part of their own, which is looked at before anything is packed; what was brought together for
         # it is there for the others, too.
         together = bundles.partitionBy(parts + 1, int)
-        with self._watched(new.num_rows, progress):
+        with self._watched(new.num_rows, progress), _told_as_ours():
             met = self._session.sparkContext.runJob(together, _errors, [parts])
-        _raise_weightiest([_revive(text) for text in met])
-        packing = _Enveloped(_Unbundled(pack, entry))
-        return _open(self._session.sparkContext.runJob(together, packing, range(parts)), out)
+        _raise_weightiest([revive(text) for text in met])
+        packing = _Enveloped(_Unbundled(pack, entry), self.attempts)
+        with _told_as_ours():
+            return _open(self._session.sparkContext.runJob(together, packing, range(parts)), out)
 
     def _spread(self, rows: pa.Table, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]) -> RDD[Any]:
         """One Spark task for each row, or for several, as heavy as others; rows travel with them, as Arrow bytes."""
@@ -174,39 +174,60 @@ class _Dealt:
         yield from self._work(parts)
 
 
-class _Enveloped:
-    """Result batches as bytes, or the error that was met."""
+@contextmanager
+def _told_as_ours() -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
 
-    def __init__(self, stage: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]) -> None:
-        self._stage = stage
+    try:
+        yield
+    except Py4JJavaError as err:
+        ours = escaped(err)
+        raise err if ours is None else ours from err
+
+
+class _Enveloped:
+    """Result batches as bytes, or the error that was met; `attempts` at one task may be at work at once."""
+
+    def __init__(self, stage: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], attempts: int = 1) -> None:
+        self._stage, self._attempts = stage, attempts
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Answer]:
         try:
             for batch in self._stage(iter(given)):
                 yield _to_bytes(pa.Table.from_batches([batch])), None
         except LakemirrorError as err:
-            yield None, _describe(err)
+            yield None, _in_words(err, self._attempts)
         forget_archives()
+
+
+def _in_words(err: LakemirrorError, attempts: int) -> str:
+    """To be handed back; unless the first attempt may be at work, and this one has met what it may not."""
+    if attempts > 1 and may_escape(err) and SparkEngine.is_repeated():
+        raise EscapedError(describe(err)) from err
+    return describe(err)
 
 
 class _Bundled:
     """Entries in bundles, each with the number of the part that packs it: for Spark few bytes, whatever they hold.
 
-    The same target is always of the same part. An error that was met goes to the part of errors, and to all others: a
-    task whose work was lost with its executor is done again when they are packed already, and nobody asks then.
+    The same target is always of the same part. Of old entries only what is compared goes along. An error that was met
+    goes to the part of errors, and to all others: a task whose work was lost with its executor is done again when they
+    are packed already, and nobody asks then.
     """
 
-    def __init__(self, stage: Stage, parts: int, *, is_new: bool) -> None:
-        self._stage, self._parts, self._is_new = stage, parts, is_new
+    def __init__(self, stage: Stage, parts: int, attempts: int = 1, *, is_new: bool) -> None:
+        self._stage, self._parts, self._attempts, self._is_new = stage, parts, attempts, is_new
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle]]:
         try:
             for batch in gathered(self._stage(batches), self._parts * _BUNDLE_ROWS):
+                batch = batch if self._is_new else batch.select(KNOWN)
                 for part, entries in _by_part(batch, self._parts):
                     yield part, (self._is_new, _to_bytes(pa.Table.from_batches([entries]), _SMALL), None)
         except LakemirrorError as err:
+            text = _in_words(err, self._attempts)
             for part in range(self._parts + 1):
-                yield part, (self._is_new, None, _describe(err))
+                yield part, (self._is_new, None, text)
         forget_archives()
 
 
@@ -235,10 +256,10 @@ class _Unbundled:
         self._pack, self._entry = pack, entry
 
     def __call__(self, bundles: Iterator[tuple[int, Bundle]]) -> Iterator[pa.RecordBatch]:
-        sides = {is_new: [self._entry.empty_table()] for is_new in (True, False)}
+        sides = {True: [self._entry.empty_table()], False: [self._entry.empty_table().select(KNOWN)]}
         for _, (is_new, payload, error) in bundles:
             if error is not None:
-                raise _revive(error)
+                raise revive(error)
             sides[is_new].append(_from_bytes(payload))
         new, old = (pa.concat_tables(sides.pop(is_new)) for is_new in (True, False))
         return self._pack(handed(beside_known(new, old)))
@@ -249,7 +270,7 @@ def _open(answers: Iterable[Answer], out: pa.Schema) -> pa.Table:
     failures = []
     for payload, error in answers:
         if error is not None:
-            failures.append(_revive(error))
+            failures.append(revive(error))
         else:
             tables.append(_from_bytes(payload))
     _raise_weightiest(failures)
@@ -259,22 +280,6 @@ def _open(answers: Iterable[Answer], out: pa.Schema) -> pa.Table:
 def _raise_weightiest(failures: list[LakemirrorError]) -> None:
     if failures:
         raise weightiest(failures)
-
-
-def _describe(err: LakemirrorError) -> str:
-    """By the nearest class that `errors` has: a store's own kinds of error are families of these."""
-    known = next(kind.__name__ for kind in type(err).__mro__ if getattr(errors, kind.__name__, None) is kind)
-    return json.dumps([known, err.args, err.notes])
-
-
-def _revive(text: str) -> LakemirrorError:
-    name, args, notes = json.loads(text)
-    known = getattr(errors, name, None)
-    family = known if isinstance(known, type) and issubclass(known, LakemirrorError) else errors.PermanentError
-    revived = family(*args)
-    for note in notes:
-        revived.add_note(note)
-    return revived
 
 
 def _to_bytes(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:

@@ -135,9 +135,12 @@ def _unforeseen(name: str, args: JobArgs, err: Exception) -> LakemirrorError:
     """Spark's own failures (a lost executor, a dead JVM) may pass; what our code did not foresee will not."""
     from pyspark.errors import PythonException
 
-    text = f"{type(err).__name__}: {str(err).splitlines()[0] if str(err) else ''}"
+    from lakemirror.spark.failures import raised_in_task
+
+    in_task = raised_in_task(err)
+    text = in_task or f"{type(err).__name__}: {str(err).splitlines()[0] if str(err) else ''}"
     is_sparks_own = type(err).__module__.partition(".")[0] in ("py4j", "pyspark")
-    if is_sparks_own and not isinstance(err, PythonException):
+    if is_sparks_own and in_task is None and not isinstance(err, PythonException):
         return TransientError(name, str(args.table), text, "see the log of this task")
     return PermanentError(name, str(args.table), text, "this is a defect of lakemirror: report it with the traceback")
 

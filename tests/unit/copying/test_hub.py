@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
+import uvloop
 
 from lakemirror.copying import hub as hubs
-from lakemirror.copying.hub import BACK, FIRST, LEAST_SHARE, REPEATED, Hub, HubAddress, HubPace, Ledger
+from lakemirror.copying.hub import FIRST, LEAST_SHARE, REPEATED, Hub, HubAddress, HubPace, Ledger
 from lakemirror.copying.pace import Rates
 from lakemirror.errors import TransientError
 from tests.leases import Lease, last_goes_at
-from tests.unit.copying.conftest import run
+from tests.unit.copying.conftest import Run
 
 HERE = ("127.0.0.1", "127.0.0.1")
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run[Any]:
+    """On both event loops: copies use uvloop, which tells of broken lines in its own way."""
+
+    def on_loop(work: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(work)
+
+    return on_loop
+
+
 NOWHERE = HubAddress("127.0.0.1", 1, b"s")
 
 
@@ -35,8 +49,8 @@ def ledger(tasks: int, processes: int, rates: Rates | None = None, attempts: int
 
 def test_all_who_ask_stand_in_one_line() -> None:
     line, clock = ledger(2, 2)
-    line.joined("a", "1", FIRST)
-    line.joined("b", "2", FIRST)
+    line.joined("a", "1", 0, FIRST)
+    line.joined("b", "2", 0, FIRST)
     assert [line.lease(100, 1), line.lease(50, 1), line.lease(0, 1)] == [1.0, 1.5, 1.5]
     clock.now = 10.0
     assert line.lease(100, 1) == 0.5  # no more is saved up than may be caught up
@@ -45,16 +59,16 @@ def test_all_who_ask_stand_in_one_line() -> None:
 def test_those_who_are_not_heard_of_keep_their_share() -> None:
     """Four may work and one is here: three others may be copying at a quarter each."""
     line, _ = ledger(tasks=8, processes=4)
-    line.joined("a", "1", FIRST)
+    line.joined("a", "1", 0, FIRST)
     assert line.share == 0.25
     for name in "234":
-        line.joined(name, name, FIRST)
+        line.joined(name, name, 0, FIRST)
     assert line.share == 1.0
 
 
 def test_the_last_ones_have_the_whole_line() -> None:
     line, _ = ledger(tasks=3, processes=3)
-    line.joined("a", "1", FIRST)
+    line.joined("a", "1", 0, FIRST)
     done(line, "b", "2")
     done(line, "c", "2")  # a twin says it again
     assert line.share == 0.5
@@ -62,8 +76,8 @@ def test_the_last_ones_have_the_whole_line() -> None:
     assert line.share == 1.0
 
 
-def done(line: Ledger, who: str, task: str) -> None:
-    line.joined(who, task, FIRST)
+def done(line: Ledger, who: str, task: str, step: int = 0) -> None:
+    line.joined(who, task, step, FIRST)
     line.finished(who, task)
     line.left(who)
 
@@ -71,58 +85,61 @@ def done(line: Ledger, who: str, task: str) -> None:
 def test_those_who_finish_large_files_are_expected_again() -> None:
     """One of two is heard of; the other one has its share of the line, as it had in the step before."""
     line, _ = ledger(tasks=2, processes=2)
-    line.joined("late", "2", FIRST)
+    line.joined("late", "2", 0, FIRST)
     done(line, "a", "1")
     done(line, "b", "2")
-    line.expect(2)
-    line.joined("c", "1", FIRST)
-    line.left("late")
+    line.expect(1, 2)
+    line.joined("c", "1", 1, FIRST)
     assert line.share == 0.5
     line.finished("late", "2")  # a twin of the step before tells nothing of this one
+    line.left("late")
     assert line.share == 0.5
-    done(line, "d", "2")
+    done(line, "d", "2", step=1)
     assert line.share == 1.0
 
 
 def test_attempts_at_one_task_count_once() -> None:
     line, _ = ledger(tasks=4, processes=2, attempts=2)
-    line.joined("a", "1", FIRST)
-    line.joined("b", "1", REPEATED)
+    line.joined("a", "1", 0, FIRST)
+    line.joined("b", "1", 0, REPEATED)
     assert line.share == 0.5
     line.left("a")  # it asks nobody else for bytes, and may come back
     assert line.share == 0.5
-    line.joined("a", "1", BACK)
+    line.joined("c", "1", 0, FIRST)
     assert line.share == 0.5
 
 
 def test_a_twin_does_not_get_the_share_of_a_first_attempt_that_was_not_heard_of() -> None:
     """It may be at work, with the share of its task."""
     line, _ = ledger(tasks=2, processes=2, attempts=2)
-    line.joined("twin", "2", REPEATED)
+    line.joined("twin", "2", 0, REPEATED)
     assert line.share == LEAST_SHARE  # two others may have all of the rate, as far as the hub can tell
-    line.joined("a", "1", FIRST)
+    line.joined("a", "1", 0, FIRST)
+    assert line.share == 0.5
+    line.finished("twin", "2")  # the first attempt is at work until Spark ends it
     assert line.share == 0.5
 
 
 def test_where_there_are_no_twins_who_comes_after_the_first_has_its_share() -> None:
     line, _ = ledger(tasks=2, processes=2)
-    line.joined("a", "1", FIRST)
-    line.joined("b", "2", REPEATED)
+    line.joined("a", "1", 0, FIRST)
+    line.joined("b", "2", 0, REPEATED)
     assert line.share == 1.0
 
 
 def test_who_comes_back_from_a_step_before_is_not_taken_for_one_of_this_step() -> None:
     line, _ = ledger(tasks=2, processes=2)
-    line.joined("a", "1", FIRST)
-    line.expect(2)
-    line.joined("b", "2", FIRST)
-    line.joined("a", "1", BACK)
+    line.joined("a", "1", 0, FIRST)
+    line.expect(1, 2)
+    line.joined("b", "2", 1, FIRST)
+    line.joined("a", "1", 0, FIRST)
+    line.finished("a", "1")
     assert line.share == 0.5
 
 
 def test_what_was_not_used_is_given_back() -> None:
     line, _ = ledger(1, 1)
-    line.joined("a", "1", FIRST)
+    line.joined("a", "1", 0, FIRST)
     assert line.lease(100, 0) == 1.0
     line.give_back(100, 0)
     assert line.lease(100, 0) == 1.0
@@ -148,7 +165,7 @@ def noting(hub: Hub, clock: Callable[[], float]) -> list[Lease]:
 
 
 @pytest.mark.parametrize("tasks", [1, 5])
-def test_the_rate_holds_for_all_tasks_together_within_a_tenth(tasks: int) -> None:
+def test_the_rate_holds_for_all_tasks_together_within_a_tenth(run: Run[Any], tasks: int) -> None:
     limit = 2_000_000.0
     hub = Hub(HERE, Rates(bytes_per_s=limit), tasks, tasks)
 
@@ -177,7 +194,7 @@ def test_the_rate_holds_for_all_tasks_together_within_a_tenth(tasks: int) -> Non
 
 
 @pytest.mark.parametrize("rates", [Rates(1e9, None), Rates(None, 1e5), Rates(1e9, 1e5)])
-def test_small_wishes_share_a_lease_whatever_is_limited(rates: Rates) -> None:
+def test_small_wishes_share_a_lease_whatever_is_limited(run: Run[Any], rates: Rates) -> None:
     hub, asked = Hub(HERE, rates, 1, 1), []
     lease = hub.ledger.lease
 
@@ -222,18 +239,21 @@ class Line:
     def abort(self) -> None:
         self.said.append("hung up")
 
+    def is_closing(self) -> bool:
+        return "hung up" in self.said
+
 
 async def settled() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one() -> None:
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(run: Run[Any]) -> None:
     rates, line = Rates(bytes_per_s=20.0), Line()
 
     async def work() -> None:
         answers = asyncio.StreamReader()
-        pace = HubPace(NOWHERE, answers, cast(asyncio.StreamWriter, line), rates, "t")
+        pace = HubPace(NOWHERE, (answers, cast(asyncio.StreamWriter, line)), rates, "t")
         first = asyncio.create_task(pace.take(100))
         await settled()
         first.cancel()
@@ -251,12 +271,12 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one() -> Non
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_a_lease_that_is_not_waited_for_is_given_back(is_answered: bool) -> None:
+def test_a_lease_that_is_not_waited_for_is_given_back(run: Run[Any], is_answered: bool) -> None:
     rates, line = Rates(bytes_per_s=20.0), Line()
 
     async def work() -> None:
         answers = asyncio.StreamReader()
-        pace = HubPace(NOWHERE, answers, cast(asyncio.StreamWriter, line), rates, "t")
+        pace = HubPace(NOWHERE, (answers, cast(asyncio.StreamWriter, line)), rates, "t")
         if is_answered:
             answers.feed_data(b"3600.0\n")
         first = asyncio.create_task(pace.take(100))
@@ -270,13 +290,13 @@ def test_a_lease_that_is_not_waited_for_is_given_back(is_answered: bool) -> None
     assert (line.said[0], sum(given)) == ("lease\t100\t0\n", 100)
 
 
-def test_a_hub_that_is_silent_is_hung_up_on_and_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_is_silent_is_hung_up_on_and_called_again(run: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "ANSWER_S", 0.0)
     monkeypatch.setattr(hubs, "REJOIN_S", 0.0)
     rates, line = Rates(bytes_per_s=20.0), Line()
 
     async def work() -> None:
-        pace = HubPace(NOWHERE, asyncio.StreamReader(), cast(asyncio.StreamWriter, line), rates, "t")
+        pace = HubPace(NOWHERE, (asyncio.StreamReader(), cast(asyncio.StreamWriter, line)), rates, "t")
         for _ in range(2):
             with pytest.raises(TransientError, match="it was lost"):
                 await pace.take(100)
@@ -286,13 +306,13 @@ def test_a_hub_that_is_silent_is_hung_up_on_and_called_again(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("asked", [(0, 0), (0, 1)])
-def test_who_asks_for_nothing_that_is_limited_waits_for_nobody(asked: tuple[int, int]) -> None:
+def test_who_asks_for_nothing_that_is_limited_waits_for_nobody(run: Run[Any], asked: tuple[int, int]) -> None:
     rates, line = Rates(bytes_per_s=20.0), Line()
 
     async def work() -> None:
         answers = asyncio.StreamReader()
         answers.feed_data(b"3600.0\n")
-        pace = HubPace(NOWHERE, answers, cast(asyncio.StreamWriter, line), rates, "t")
+        pace = HubPace(NOWHERE, (answers, cast(asyncio.StreamWriter, line)), rates, "t")
         first = asyncio.create_task(pace.take(100))
         await settled()
         await asyncio.wait_for(pace.take(*asked), 5)
@@ -301,7 +321,7 @@ def test_who_asks_for_nothing_that_is_limited_waits_for_nobody(asked: tuple[int,
     run(work())
 
 
-def test_strangers_are_not_answered() -> None:
+def test_strangers_are_not_answered(run: Run[Any]) -> None:
     async def work(address: HubAddress) -> tuple[HubPace | None, bytes]:
         wrong = await HubPace.join(replace(address, secret=b"0" * 32), Rates(), "t")
         reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -323,7 +343,7 @@ def hang_up_on_all(hub: Hub) -> None:
         hub._loop.call_soon_threadsafe(writer.transport.abort)
 
 
-def test_who_loses_the_hub_calls_again_and_goes_on_in_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_loses_the_hub_calls_again_and_goes_on_in_its_line(run: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "REDIAL_S", 0.01)
     rates = Rates(bytes_per_s=1e6)
     hub = Hub(HERE, rates, 1, 1)
@@ -344,7 +364,9 @@ def test_who_loses_the_hub_calls_again_and_goes_on_in_its_line(monkeypatch: pyte
     assert leases[-1].goes_at >= leases[0].asked_at + 0.35  # all of it went through the line
 
 
-def test_a_hub_that_does_not_come_back_ends_the_run_as_transient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_come_back_ends_the_run_as_transient(
+    run: Run[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task that went on by itself could be one too many: Spark may have begun another attempt at it."""
     monkeypatch.setattr(hubs, "REDIAL_S", 0.01)
     monkeypatch.setattr(hubs, "REJOIN_S", 0.05)
@@ -364,7 +386,49 @@ def test_a_hub_that_does_not_come_back_ends_the_run_as_transient(monkeypatch: py
     run(work(hub, address))
 
 
-def test_it_hears_how_far_tasks_are() -> None:
+def test_a_line_that_breaks_is_no_trouble_where_there_are_no_limits(run: Run[Any]) -> None:
+    """Nothing is asked of the hub then; it only hears how far tasks are."""
+
+    async def work(hub: Hub, address: HubAddress) -> None:
+        pace = await join(address, Rates(), "t")
+        await asyncio.to_thread(hub.__exit__)
+        for _ in range(20):
+            pace.tell(1, 10)
+            await pace.take(10**9)
+            await asyncio.sleep(0.01)
+        await pace.leave(is_done=True)
+
+    hub = Hub(HERE, Rates(), 1, 1)
+    address = hub.__enter__()
+    assert address is not None
+    run(work(hub, address))
+
+
+def test_a_hub_that_hangs_up_on_every_call_is_given_up(run: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "REDIAL_S", 0.01)
+    monkeypatch.setattr(hubs, "REJOIN_S", 0.3)
+    rates = Rates(bytes_per_s=1e9)
+    hub = Hub(HERE, rates, 1, 1)
+
+    def hang_up(size_bytes: int, requests: int) -> float:
+        raise ValueError("not today")
+
+    async def work(address: HubAddress) -> None:
+        pace = await join(address, rates, "t")
+        with pytest.raises(TransientError, match="it was lost"):
+            await asyncio.wait_for(pace.take(10), 5)
+        pace.tell(1, 1)
+        with pytest.raises(TransientError, match="it was lost"):
+            await pace.take(10)
+        await pace.leave()
+
+    with hub as address:
+        assert address is not None
+        hub.ledger.lease = hang_up  # type: ignore[method-assign]
+        run(work(address))
+
+
+def test_it_hears_how_far_tasks_are(run: Run[Any]) -> None:
     heard: list[tuple[int, int]] = []
 
     async def work(address: HubAddress) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lakemirror.copying import hub as hubs
+from lakemirror.copying import ports as copy_ports
 from lakemirror.copying.hub import Hub, HubAddress, HubPace
 from lakemirror.copying.model import CopySettings
 from lakemirror.copying.pace import Rates
@@ -68,15 +71,20 @@ def test_a_first_attempt_that_does_not_reach_the_hub_has_the_share_of_its_task(p
     assert share_of(ports.of(NOWHERE, TWINS), is_repeated=False) == 1 / TASKS
 
 
-def test_so_has_an_attempt_after_it_if_the_first_has_ended_for_sure(ports: Ports) -> None:
-    assert share_of(ports.of(NOWHERE, 1), is_repeated=True) == 1 / TASKS
-
-
-def test_a_twin_does_not_copy_unseen(ports: Ports) -> None:
-    """Its first attempt may have the share of the task; it waits for the hub, and is told from a run that ended."""
+@pytest.mark.parametrize("attempts", [1, TWINS])
+def test_an_attempt_after_it_does_not_copy_unseen(ports: Ports, attempts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first may be at work with the share of the task, or the hub may have given it away when it was lost."""
+    monkeypatch.setattr(copy_ports, "REJOIN_S", 0.05)
     with pytest.raises(TransientError, match="beside its first attempt") as caught:
-        share_of(ports.of(NOWHERE, TWINS), is_repeated=True)
+        share_of(ports.of(NOWHERE, attempts), is_repeated=True)
     assert "127.0.0.1:1" in str(caught.value)
+
+
+def test_it_waits_no_longer_than_the_copy_may_take(ports: Ports) -> None:
+    late = ports.of(NOWHERE, TWINS, deadline_s=3600.0)
+    late = replace(late, settings=replace(late.settings, deadline_at=1000.0), now=lambda: 1000.0)
+    with pytest.raises(TransientError, match="beside its first attempt"):
+        share_of(late, is_repeated=True)
 
 
 def test_a_twin_that_reaches_the_hub_works_by_it(ports: Ports) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakemirror.copying.hub import LEAST_SHARE, Ledger
+from lakemirror.copying.pace import Rates
 from lakemirror.errors import PermanentError, TransientError
 from lakemirror.replicate.plan import ITEM, PackSegments, Plan, Segment
 from lakemirror.replicate.stage import LocalEngine, sum_requests
@@ -127,3 +129,41 @@ def test_a_large_file_is_told_when_it_is_finished(bench: Bench, driver: tuple[st
             lambda stage, done, total, size, whole: told.append((done, size)),
         )
     assert (at_finish, told[-1]) == ([1], (2, len(splits.BODY) + 10))
+
+
+class Again(Elsewhere):
+    """Spark speculates, and begins each task a second time."""
+
+    attempts = 2
+
+    @staticmethod
+    def is_repeated() -> bool:
+        return True
+
+
+def copying_again(bench: Bench, called: str) -> None:
+    context = splits.context(bench)
+    settings = replace(context.copying.settings, object_deadline_s=0.05)
+    copying = replace(context.copying, settings=settings, rates=Rates(bytes_per_s=1e9), attempts=Again.attempts)
+    plan = splits.planned(bench, {"small": 10})
+    engine = Again(("127.0.0.1", called))
+    copy_objects(plan, replace(context, copying=copying), engine, f"{bench.layout.root}/started")
+
+
+def test_a_second_attempt_that_cannot_reach_the_hub_copies_nothing(bench: Bench) -> None:
+    with pytest.raises(TransientError, match="beside its first attempt"):
+        copying_again(bench, "127.0.0.2")  # nobody listens there
+
+
+def test_the_hub_knows_a_second_attempt_for_one(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first attempt was not heard of, and may have the share of the task."""
+    shares: list[float] = []
+    lease = Ledger.lease
+
+    def noting(self: Ledger, size_bytes: int, requests: int) -> float:
+        shares.append(self.share)
+        return lease(self, size_bytes, requests)
+
+    monkeypatch.setattr(Ledger, "lease", noting)
+    copying_again(bench, "127.0.0.1")
+    assert set(shares) == {LEAST_SHARE}

@@ -12,9 +12,10 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from lakemirror.errors import SourceVanishedError, TransientError
+from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError, TransientError
 from lakemirror.replicate.plan import ENTRY
 from lakemirror.spark import engine as engines
+from lakemirror.spark import failures
 from lakemirror.spark.engine import SparkEngine
 from lakemirror.storage.port import ThrottledError
 
@@ -120,7 +121,7 @@ def test_an_error_that_turns_up_after_the_check_is_raised_not_packed() -> None:
     parts = 3
     bundles = list(engines._Bundled(vanishes, parts, is_new=True)(iter(())))
     met = engines._errors(one for one in bundles if one[0] == parts)
-    assert [type(engines._revive(text)) for text in met] == [SourceVanishedError]
+    assert [type(failures.revive(text)) for text in met] == [SourceVanishedError]
     for part in range(parts):  # whichever of them asks for the work that was lost
         with pytest.raises(SourceVanishedError, match="the manifest is gone"):
             packed(bundles, part)
@@ -132,7 +133,7 @@ def test_of_several_tasks_that_failed_the_one_that_needs_a_new_plan_is_told(is_f
         SourceVanishedError("copy", "s3://b/f", "it is gone", "run again"),
         TransientError("copy", "s3://b/g", "503"),
     ]
-    answers = [(None, engines._describe(err)) for err in (met if is_first else reversed(met))]
+    answers = [(None, failures.describe(err)) for err in (met if is_first else reversed(met))]
     with pytest.raises(SourceVanishedError):
         engines._open(answers, pa.schema([]))
 
@@ -151,5 +152,47 @@ def test_a_task_knows_that_it_was_begun_before(attempt: int | None, want: bool) 
 def test_the_notes_of_an_error_travel_with_it() -> None:
     err = ThrottledError("copy", "s3://b/g", "503", "run again")
     err.add_note("gave up: this task has used up its copy_retry_budget")
-    there = engines._revive(engines._describe(err))
+    there = failures.revive(failures.describe(err))
     assert (type(there), str(there), there.notes) == (TransientError, str(err), err.notes)
+
+
+@pytest.mark.parametrize(
+    ("err", "attempts", "is_repeated", "escapes"),
+    [
+        (TransientError("copy", "s3://b/g", "503"), 2, True, True),
+        (ThrottledError("copy", "s3://b/g", "503"), 2, True, True),
+        (TransientError("copy", "s3://b/g", "503"), 2, False, False),
+        (TransientError("copy", "s3://b/g", "503"), 1, True, False),
+        (SourceVanishedError("copy", "s3://b/g", "it is gone"), 2, True, False),
+        (PermanentError("copy", "s3://b/g", "other bytes"), 2, True, False),
+    ],
+)
+@pytest.mark.parametrize("is_bundled", [False, True])
+def test_a_twin_that_fails_does_not_end_its_first_attempt(
+    err: LakemirrorError, attempts: int, is_repeated: bool, escapes: bool, is_bundled: bool
+) -> None:
+    """Spark would take what it hands back for the result, and end the other one, which may be well."""
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise err
+
+    work = engines._Bundled(failing, 1, attempts, is_new=True) if is_bundled else engines._Enveloped(failing, attempts)
+    with patch.object(SparkEngine, "is_repeated", staticmethod(lambda: is_repeated)):
+        if escapes:
+            with pytest.raises(failures.EscapedError):
+                list(work(iter(())))
+        else:
+            assert list(work(iter(())))
+
+
+def test_there_are_as_many_parts_as_old_and_new_manifests_together_ask_for() -> None:
+    """A part is packed in the memory of one task, what is known included."""
+    session = session_of(2)
+    session.sparkContext.runJob.return_value = []
+    light, heavy = pa.table({"length": [1 << 20]}), pa.table({"length": [1 << 30]})
+    parts = []
+    for new, old in ((light, heavy), (heavy, light), (light, light)):
+        SparkEngine(session).diff(lambda _: iter(()), ENTRY, new, old, lambda _: iter(()), ENTRY)
+        parts.append(len(session.sparkContext.runJob.call_args.args[2]))
+    assert parts == [33, 33, 1]

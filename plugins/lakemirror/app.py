@@ -294,7 +294,7 @@ class App:
         if version is None:
             grouping.record_gone(store, location, table, now, partial(self._is_gone, table), group)
             return
-        members = grouping.members(self.config, self.tables(), group)
+        members = grouping.members(self.config, self._told_by_mirror(), group)
         layout, shown_now = self._ports.layout(table), partial(self.mirror_version, table)
         grouping.record_shown(store, location, group, members, table, layout, version, now, shown_now)
 
@@ -392,6 +392,19 @@ class App:
         ports = self._ports
         in_source = ports.source_catalog.tables() if ports.has_source else ()
         return {*map(str, in_source), *register.announced(ports.mirror_store, self.config.mirror.location)}
+
+    def _told_by_mirror(self) -> tuple[TableRef, ...]:
+        """The tables that are named, and those that patterns match of all that the mirror ever had; asks no source.
+
+        What patterns match at the source besides, the replicator tells the groups.
+        """
+        from lakemirror import register
+
+        exact = self.config.exact_tables()
+        if not self.config.has_patterns:
+            return exact
+        matched = self.config.match(register.announced(self._ports.mirror_store, self.config.mirror.location))
+        return tuple(sorted({*exact, *matched}, key=str))
 
     def _run(self, table: TableRef, progress: Progress | None) -> MirrorRun:
         from lakemirror.usecases.mirror import MirrorRun

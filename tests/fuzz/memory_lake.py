@@ -19,7 +19,7 @@ from typing import Any, Literal
 import yaml
 
 from lakemirror.app import App
-from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.config.loader import load_config
 from lakemirror.config.models import Config
@@ -65,6 +65,9 @@ class FixedCatalog:
             raise LostRaceError("commit", str(table), "head moved", "run again")
         self.pointer = new.metadata_uri
         self.moves.append(new.metadata_uri)
+
+    def demands(self) -> CatalogDemands:
+        return CatalogDemands()
 
     def abilities(self) -> CatalogAbilities:
         return CatalogAbilities("memory", "pointer", has_namespace_levels=True)

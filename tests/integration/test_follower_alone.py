@@ -1,4 +1,4 @@
-"""A follower has the mirror bucket and the mirror catalog, nothing else; however many there are, one commits."""
+"""Each side has the mirror bucket and its own catalog, nothing else; however many followers there are, one commits."""
 
 from __future__ import annotations
 
@@ -142,3 +142,15 @@ def test_ten_processes_of_one_marker_on_sql(tmp_path: Path) -> None:
             racer.join(60)
         assert told.count("committed") == 1
         assert lake.mirror_rows() == lake.source_rows()
+
+
+def test_a_replicator_with_the_mirrors_catalog_gone(served: FaultyLake) -> None:
+    """It may be in another network, and need not be let in there."""
+    served.append()
+    with App.load(str(served.write("no-catalog.yaml", mirror_catalog="http://127.0.0.1:1"))) as app:
+        assert app.mirror(TABLE).version == 1
+        with pytest.raises(TransientError):
+            app.follow(TABLE)
+    with App.load(str(served.config)) as app:
+        assert app.follow(TABLE).version == 1
+    assert served.mirrored() == served.rows

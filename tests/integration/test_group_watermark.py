@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -339,3 +340,19 @@ def test_a_member_by_pattern_that_was_never_mirrored_holds_it_back(tmp_path: Pat
     lake.source.drop_table(str(late))
     with App(load_config(lake.config_path), now=clock) as app:
         assert app.forget_in_group("shop", str(late)).watermark is not None
+
+
+def test_it_is_told_where_the_source_is_gone_and_members_are_matched_by_patterns(tmp_path: Path) -> None:
+    """By a configuration of both sides: what follows is not what mirrors."""
+    lake = Lake(tmp_path, tables=[{"match": "shop.*", "group": "shop"}])
+    clock = Clock()
+    for table in (ORDERS, ITEMS):
+        lake.create(table).append(rows(1))
+        mirror(lake, clock, table)
+    shutil.rmtree(lake.warehouse)
+    (lake.folder / "source.db").rename(lake.folder / "away.db")
+    with App(load_config(lake.config_path), now=clock) as app:
+        assert [app.follow(table).first_seen for table in (ORDERS, ITEMS)] == [True, True]
+        found = groups.load(app.mirror_store, app.config.mirror.location, "shop")
+    assert found is not None
+    assert (set(found.tables), found.watermark is None) == ({str(ORDERS), str(ITEMS)}, False)

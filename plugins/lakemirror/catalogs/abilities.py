@@ -14,6 +14,18 @@ ALL_FORMATS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogDemands:
+    """What a version must keep to, known by the kind of catalog: whoever publishes one asks no server.
+
+    `has_server_logs`: the server keeps logs of its own in the metadata, which need room.
+    """
+
+    formats: tuple[int, ...] = ALL_FORMATS
+    max_metadata_bytes: int | None = None
+    has_server_logs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogAbilities:
     """`commit`: a head moves by swapping a pointer to our metadata file, or by requirements and updates.
 

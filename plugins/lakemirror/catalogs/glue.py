@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
@@ -75,6 +75,9 @@ class GlueCatalog:
         if found is None:
             return None
         return MirrorHead(pointer_of(found.get("Parameters") or {}, table), token=found.get("VersionId"))
+
+    def demands(self) -> CatalogDemands:
+        return CatalogDemands(max_metadata_bytes=MAX_METADATA_BYTES)
 
     def abilities(self) -> CatalogAbilities:
         return CatalogAbilities("glue", "pointer", has_namespace_levels=False, max_metadata_bytes=MAX_METADATA_BYTES)

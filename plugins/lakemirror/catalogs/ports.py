@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.model.table import TableRef
 
 Json = dict[str, Any]
@@ -49,6 +49,9 @@ class Published:
 
 class MirrorCatalog(Protocol):
     """The mirror's heads. `commit` is the only way a head moves; it is atomic and of many there is one winner."""
+
+    def demands(self) -> CatalogDemands:
+        """What versions must keep to; asks nobody."""
 
     def abilities(self) -> CatalogAbilities:
         """What this catalog can do; a server is asked once. Changes nothing."""

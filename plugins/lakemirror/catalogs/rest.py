@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.dialect import REST, Dialect
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest_client import RestClient
@@ -122,6 +122,9 @@ class RestCatalog:
         return place
 
     # -------------------------------------------------------------------------------------------------------- mirror
+
+    def demands(self) -> CatalogDemands:
+        return CatalogDemands(self._dialect.formats, self._dialect.max_metadata_bytes, has_server_logs=True)
 
     def abilities(self) -> CatalogAbilities:
         has, dialect = self._client.has_endpoint, self._dialect

@@ -9,6 +9,7 @@ said that it did not take it (429), or if it can tell a second sending from a se
 from __future__ import annotations
 
 import json
+import logging
 import random
 import secrets
 import threading
@@ -29,10 +30,12 @@ Json = dict[str, Any]
 RETRIES: Final = 3
 FIRST_PAUSE_S: Final = 0.6
 _LONGEST_PAUSE_S: Final = 20.0
+_OF_STORES: Final = ("s3.", "gcs.", "client.")
 _THROTTLED: Final = 429
 _EXPIRED: Final = (401, 419)
 _FORBIDDEN: Final = 403
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 __all__ = ["Answer", "BusyError", "RestClient", "UnknownOutcomeError"]
 
@@ -77,8 +80,18 @@ class RestClient:
         return self._transport.name
 
     def properties(self) -> dict[str, str]:
-        """All properties in force, with what the server hands out; those of the login are left out."""
-        found = self._connected("open catalog").properties
+        """All properties in force, with what the server hands out; those of the login are left out.
+
+        Where it cannot be asked, or does not let us in, those of the configuration, if they tell of a store: who works
+        on the store alone does not need the catalog.
+        """
+        try:
+            found = self._connected("open catalog").properties
+        except LakemirrorError as err:
+            if not any(key.startswith(_OF_STORES) for key in self._given):
+                raise
+            log.warning("%s; going on with the properties of the configuration", err)
+            found = self._given
         return {key: value for key, value in found.items() if key not in LOGIN and not key.startswith("gcp.auth.")}
 
     def has_endpoint(self, verb: str, path: str) -> bool:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.catalogs.abilities import CatalogAbilities
+from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.sql_engine import bounded_engine, bounded_uri, bounded_url, cleaned
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
@@ -85,6 +85,9 @@ class SqlCatalog:
 
     def file_io(self) -> Mapping[str, str]:
         return self._properties
+
+    def demands(self) -> CatalogDemands:
+        return CatalogDemands()
 
     def abilities(self) -> CatalogAbilities:
         return CatalogAbilities("sql", "pointer", has_namespace_levels=True)

@@ -1,13 +1,15 @@
 """What a follower checks before it commits a version. Nothing outside the table's own folder is read, or believed.
 
 The marker, its metadata file and the manifest list of its head must say the same, of this very table, and name nothing
-that lies elsewhere. Deeper it does not look: what manifests name, and the lists of older snapshots, were made by the
-replicator, which maps every single path into this folder and reads back what it wrote before it publishes.
+that lies elsewhere; nor may the lists of other branches and tags that readers come to see. Deeper it does not look:
+what manifests name, and the lists of snapshots that nothing points at, were made by the replicator, which maps every
+single path into this folder and reads back what it wrote before it publishes.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from lakemirror.errors import PermanentError
@@ -20,11 +22,17 @@ from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
 
 def check(
-    marker: Marker, before: Marker | None, layout: TableLayout, store: ObjectStore, table: TableRef
+    marker: Marker,
+    before: Marker | None,
+    layout: TableLayout,
+    store: ObjectStore,
+    table: TableRef,
+    shown: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The marker is of this table, stays in its folder, and its metadata file is there, unaltered and fits it.
 
-    `before` is the marker that it names as its parent. The metadata is given back.
+    `before` is the marker that it names as its parent, `shown` the metadata that readers see until now. The metadata is
+    given back.
     """
     _check_kind(marker, before, layout)
     if marker.table != str(table):
@@ -68,7 +76,20 @@ def check(
         )
     if list_uri is not None:
         _check_list(marker, list_uri, layout, store)
+    for uri in _lists_of_other_refs(metadata, shown or {}):
+        _manifests_of(uri, layout, store)
     return metadata
+
+
+def _lists_of_other_refs(metadata: dict[str, Any], shown: Mapping[str, Any]) -> list[str]:
+    """Of branches and tags but the head, that readers do not see yet."""
+    others = _pointed_at(metadata) - _pointed_at(shown) - {metadata_json.current_snapshot_id(metadata)}
+    found = (one for number, one in metadata_json.snapshots(metadata).items() if number in others)
+    return [one["manifest-list"] for one in found if one.get("manifest-list") is not None]
+
+
+def _pointed_at(metadata: Mapping[str, Any]) -> set[int | None]:
+    return {ref.get("snapshot-id") for ref in (metadata.get("refs") or {}).values()}
 
 
 def _written_anew(table: TableRef) -> str:
@@ -76,21 +97,26 @@ def _written_anew(table: TableRef) -> str:
 
 
 def _check_list(marker: Marker, uri: str, layout: TableLayout, store: ObjectStore) -> None:
-    """The manifests of the head lie in the table's folder, and are as many as the marker says; one request."""
+    """The manifests of the head are as many as the marker says."""
+    count = len(_manifests_of(uri, layout, store))
+    if count != marker.manifest_count:
+        told = f"it does not name the marker's manifests (want {marker.manifest_count}, got {count})"
+        raise PermanentError("follow", uri, told, "one of them was altered")
+
+
+def _manifests_of(uri: str, layout: TableLayout, store: ObjectStore) -> set[str]:
+    """What a list names, all of it in the table's folder; one request."""
     try:
         manifests = manifest_list.read(store.get(uri, max_bytes=manifest_list.MAX_BYTES).data, uri)
     except ObjectNotFound as err:
-        told = "the manifest list of the head is not in the bucket"
+        told = "this manifest list is not in the bucket"
         raise PermanentError("follow", uri, told, "mirror the table again") from err
     except PermanentError as err:
         raise PermanentError("follow", uri, err.message, "it was altered") from err
     for one in manifests:
         if not is_below(one.path, layout.root):
             raise PermanentError("follow", uri, f"{one.path} lies outside {layout.root}", "it was forged")
-    count = len({one.path for one in manifests})
-    if count != marker.manifest_count:
-        told = f"it does not name the marker's manifests (want {marker.manifest_count}, got {count})"
-        raise PermanentError("follow", uri, told, "one of them was altered")
+    return {one.path for one in manifests}
 
 
 def read_metadata(store: ObjectStore, uri: str) -> bytes:

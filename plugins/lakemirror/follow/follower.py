@@ -182,7 +182,7 @@ def follow(
         return Outcome(marker, head, committed=False, is_demoted=is_demoted)
     bridge.refuse_late(store, layout, waiting.found)
     waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
-    metadata = check(marker, waiting.before, layout, store, table)
+    metadata = check(marker, waiting.before, layout, store, table, None if head is None else head.metadata)
     new = Published(marker.metadata_uri, metadata)
     before_commit(marker)
     catalog.commit(table, None if head is None else head.shown, new)

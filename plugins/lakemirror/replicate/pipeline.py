@@ -67,7 +67,7 @@ def publish(
     on_stage("verify")
     verify_l0(context.mirror, change, plan, assembled, context.ledger_uri, sampling, ledgers)
     on_stage("publish")
-    held.confirm()
+    held.check()
     bridge.take_back_between(context.mirror, layout, marker.parent, marker.version)
     bridge.publish(context.mirror, layout, marker, data)
     bridge.refuse_demoted(context.mirror, layout, marker)

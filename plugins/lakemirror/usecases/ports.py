@@ -68,7 +68,7 @@ class Ports:
 
     @cached_property
     def mirror_wire(self) -> OpenWire:
-        return self.wrap_wire("mirror", wire_to(self.mirror_catalog.file_io(), self.mirror_abilities))
+        return self.wrap_wire("mirror", wire_to(self.mirror_io, self.mirror_abilities))
 
     @cached_property
     def is_one_store(self) -> bool:
@@ -76,7 +76,7 @@ class Ports:
 
         On S3 the account must be told by its keys. On GCS it may also be that of the machine, which is one for both.
         """
-        sides = (self.source_catalog.file_io(), self.mirror_catalog.file_io())
+        sides = (self.source_catalog.file_io(), self.mirror_io)
         theirs, ours = ({key: side.get(key) for key in _ONE_STORE} for side in sides)
         location = self.config.mirror.location
         if location.startswith("gs://"):
@@ -109,17 +109,20 @@ class Ports:
         return () if warehouse is None or is_relative(warehouse) else (warehouse,)
 
     @cached_property
+    def mirror_io(self) -> Mapping[str, str]:
+        """Properties of the mirror's store; the catalog is asked for its own once."""
+        return self.mirror_catalog.file_io()
+
+    @cached_property
     def mirror_store(self) -> ObjectStore:
-        store = ObstoreStore(self.mirror_catalog.file_io(), abilities=self.mirror_abilities, retries=False)
+        store = ObstoreStore(self.mirror_io, abilities=self.mirror_abilities, retries=False)
         return RetryingStore(self.wrap_store("mirror", store))
 
     @cached_property
     def mirror_abilities(self) -> ProbedAbilities:
         """What the mirror's store can do, found out by the first write; refused there if it cannot create only."""
         mirror = self._sides.mirror
-        return ProbedAbilities(
-            self.mirror_catalog.file_io(), mirror.location, mirror.weaker_create, elsewhere=self._source_object
-        )
+        return ProbedAbilities(self.mirror_io, mirror.location, mirror.weaker_create, elsewhere=self._source_object)
 
     def _source_object(self) -> str | None:
         """An object of the source, if both sides are one store: the probe tries whether that copies from there."""

@@ -95,7 +95,7 @@ class Workbench:
             small_change_bytes=self.knobs.small_change_bytes,
             follow_rollback=self.knobs.on_source_rollback == "follow",
             follow_recreated=self.knobs.on_source_recreated == "follow",
-            accepts_v1=1 in self.ports.mirror_catalog.abilities().formats,
+            accepts_v1=1 in self.ports.mirror_catalog.demands().formats,
             history=self._history,
         )
 
@@ -105,13 +105,13 @@ class Workbench:
 
     @property
     def _history(self) -> HistoryBudget:
-        age, catalog = self.knobs.history_age, self.ports.mirror_catalog.abilities()
+        age, catalog = self.knobs.history_age, self.ports.mirror_catalog.demands()
         return HistoryBudget(
             self.knobs.history_versions,
             None if age is None else age.total_seconds(),
             self.knobs.history_bytes,
             catalog.max_metadata_bytes,
-            has_server_logs=catalog.commit == "updates",
+            has_server_logs=catalog.has_server_logs,
         )
 
     def context(self, change: Change, *, mirror: ObjectStore | None = None) -> StageContext:

@@ -391,6 +391,30 @@ def test_a_manifest_list_that_leads_outside(lake: Lake) -> None:
         refused(lake, f"{re.escape(place)} lies outside")
 
 
+def test_the_list_of_a_tag_that_leads_outside(lake: Lake) -> None:
+    """A tag on what was main, published with a newer main: readers come to see both."""
+    old = newest(lake).manifest_list_uri
+    table = lake.source.load_table(str(ORDERS))
+    table.manage_snapshots().create_tag(int(table.metadata.current_snapshot_id or 0), "kept").commit()
+    commit_again(lake)
+    assert old is not None
+    assert newest(lake).manifest_list_uri != old
+    whole, forged = STORE.get(old).data, [f"{layout(lake).root}/metadata/m.avro", "s3://elsewhere/x"]
+    STORE.put(old, container(list_schema(), [[list_entry(path, 100) for path in forged]]), Overwrite())
+    refused(lake, "s3://elsewhere/x lies outside")
+    STORE.delete([old])
+    refused(lake, "this manifest list is not in the bucket")
+    STORE.put(old, whole)
+    counted = Counted(STORE)
+    assert follow(ORDERS, layout(lake), catalog(lake), counted).committed
+    commit_again(lake)
+    counted.read.clear()
+    assert follow(ORDERS, layout(lake), catalog(lake), counted).committed
+    assert [uri for uri in counted.read if "snap-" in uri] == [newest(lake).manifest_list_uri], (
+        "the tag was seen before"
+    )
+
+
 def test_a_manifest_list_that_is_not_the_published_one(lake: Lake) -> None:
     inside = [f"{layout(lake).root}/metadata/m{number}.avro" for number in range(2)]
     replace_list(lake, *inside)
@@ -402,7 +426,7 @@ def test_a_manifest_list_that_is_not_the_published_one(lake: Lake) -> None:
     STORE.put(uri, b"Obj\x01", Overwrite())
     refused(lake, "it was altered")
     STORE.delete([uri])
-    refused(lake, "the manifest list of the head is not in the bucket")
+    refused(lake, "this manifest list is not in the bucket")
 
 
 def test_the_manifest_list_costs_one_request_and_only_before_a_commit(lake: Lake) -> None:

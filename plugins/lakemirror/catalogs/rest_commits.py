@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import quote
 
 from lakemirror.catalogs.comparison import differing
 from lakemirror.catalogs.dialect import Dialect, objection
@@ -29,6 +30,7 @@ from lakemirror.model.table import TableRef
 Json = dict[str, Any]
 UNSUPPORTED: Final = "unsupported_by_catalog"
 REGISTER: Final = "namespaces/{namespace}/register"
+_VIEW: Final = "namespaces/{namespace}/views/{view}"
 _NO_SUCH_ENDPOINT: Final = (404, 405, 406, 501)
 _BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
@@ -224,12 +226,25 @@ class RestCommits:
     def _refused(
         self, table: TableRef, expected: MirrorHead | None, now: MirrorHead | None, answer: Answer
     ) -> LostRaceError | PermanentError:
-        """409: if the head has moved somebody was first; if it has not, the catalog will say the same for ever."""
+        """409: if the head has moved somebody was first; if it has not, the catalog will say the same for ever.
+
+        Unless a table was in the way that is gone: then it was dropped between the answer and our look.
+        """
         if has_moved(expected, now):
             return lost_race("commit", table, expected, now)
         told = self._client.explained(answer, "commit", str(table))
+        if expected is None and answer.status == _CONFLICT and not self._is_view(table):
+            message = f"somebody registered it, and it was dropped since ({told.message})"
+            return LostRaceError("commit", str(table), message, "run again")
         message = f"{UNSUPPORTED}: the head has not moved, and {told.message}"
         return PermanentError("commit", str(table), message, "see what the catalog says; nothing was changed")
+
+    def _is_view(self, table: TableRef) -> bool:
+        """Whether a view has the name: no table will ever have it as long as that is so."""
+        if not self._client.has_endpoint("GET", _VIEW):
+            return False
+        path = f"namespaces/{self._client.namespace_path(table.namespace)}/views/{quote(table.name, safe='')}"
+        return self._client.get(path, "commit", str(table)).is_ok
 
     def _settle(self, table: TableRef, expected: MirrorHead | None, new: Published, err: UnknownOutcomeError) -> None:
         """Nobody told what became of the commit: what the catalog shows now decides.

@@ -15,7 +15,14 @@ from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import UNSUPPORTED, RestCatalog
 from lakemirror.catalogs.updates import commit_of
 from lakemirror.config.knobs import Knobs
-from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, TransientError, UnsettledError
+from lakemirror.errors import (
+    LakemirrorError,
+    LostRaceError,
+    PermanentError,
+    TableBusyError,
+    TransientError,
+    UnsettledError,
+)
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
@@ -151,6 +158,27 @@ def test_a_conflict_with_a_head_that_has_not_moved_is_permanent(world: World) ->
     with pytest.raises(PermanentError, match=f"{UNSUPPORTED}: the head has not moved"):
         world.catalog.commit(T, head, world.second)
     assert world.version == "1"
+
+
+@pytest.mark.parametrize(
+    ("has_view", "error", "says"),
+    [(False, LostRaceError, "dropped since"), (True, PermanentError, "the head has not moved")],
+)
+def test_a_table_in_the_way_that_is_gone_at_the_next_look(
+    world: World, has_view: bool, error: type[LakemirrorError], says: str
+) -> None:
+    """It was dropped meanwhile; a view that has its name stays."""
+
+    def drop(verb: str, path: str) -> None:
+        if (verb, path) == ("GET", f"/v1/{PATH}"):
+            world.double.tables.pop(PATH, None)
+
+    world.double.fault = drop
+    if has_view:
+        world.double.tables[PATH.replace("/tables/", "/views/")] = world.double.tables[PATH]
+    with pytest.raises(error, match=says) as caught:
+        world.catalog.commit(T, None, world.second)
+    assert type(caught.value) is error
 
 
 def test_a_throttled_commit_was_not_made(world: World) -> None:

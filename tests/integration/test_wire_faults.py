@@ -198,6 +198,7 @@ def test_a_server_restarts(lake: FaultyLake, services_folder: ServicesFolder, na
     lake.proxies["source store"].rules.clear()
     assert lake.run() == "ok"
     assert lake.mirrored() == lake.rows
+    assert lake.unfinished_uploads() == 0
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The same promises as of S3, in `test_wire_faults.py`; what Spark's tasks meet: `
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,7 +16,7 @@ from dev.services.cleaning import clean
 from tests.faults import rules
 from tests.faults.rules import Rule, storm
 from tests.faults.scene import PART_BYTES, SPLIT_BYTES, FaultyLake, faulty_lake
-from tests.faults.surviving import sends_damaged_writes_again, survives
+from tests.faults.surviving import BOUND_S, sends_damaged_writes_again, survives
 
 pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(180)]
 STORE = "mirror store"
@@ -52,6 +53,7 @@ FAULTS: dict[str, Callable[[], Rule]] = {
     "500s": lambda: storm(500, times=3, method=FILE[0], target=FILE[1]),
     "429s that ask for time": lambda: storm(429, times=3, retry_after_s=1, method=FILE[0], target=FILE[1]),
     "429s to everybody": lambda: storm(429, times=6),
+    "a stall": lambda: Rule(rules.Stall(30), *FILE),
     "cut in the middle of a request": lambda: Rule(rules.CutRequest(10), *FILE),
     "cut in the middle of an answer": lambda: Rule(rules.CutAnswer(100), *READ, times=2),
     "wrong bytes": lambda: Rule(rules.FlipRequest(500), *FILE),
@@ -75,6 +77,24 @@ def test_a_drip(lake: FaultyLake) -> None:
     drip = Rule(rules.Drip(2.0), *READ, times=None)
     config = lake.write("drip.yaml", patience_s=1)
     assert survives(lake, STORE, [drip], config=config).startswith("transient")
+
+
+def test_a_token_expires_in_the_middle(lake: FaultyLake) -> None:
+    """Nobody renews it here; what it was good for a moment ago may be had again."""
+    expired = Rule(rules.Answer(401), *FILE, times=None)
+    assert survives(lake, STORE, [expired]).startswith("transient")
+
+
+def test_no_such_host(lake: FaultyLake) -> None:
+    old = list(lake.rows)
+    lake.append()
+    config = lake.write("lost.yaml", patience_s=1, mirror_store="http://nowhere.invalid:9")
+    start = time.monotonic()
+    assert lake.run(config).startswith("transient")
+    assert time.monotonic() - start < BOUND_S
+    assert lake.mirrored() == old
+    assert lake.run() == "ok"
+    assert lake.mirrored() == lake.rows
 
 
 def test_a_storm_that_does_not_pass(lake: FaultyLake) -> None:

@@ -53,7 +53,7 @@ class CopySettings:
     retry_budget: int = 1000
     """Repeated requests of the whole task."""
     object_deadline_s: float = 1800.0
-    """One file, with all its tries."""
+    """One file that goes whole, or one part of a larger one, with all its tries; waiting in line does not count."""
     deadline_at: float | None = None
     """The moment, in seconds of the epoch, when the whole copy must be done; None: whenever."""
 

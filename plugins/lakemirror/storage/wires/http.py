@@ -91,12 +91,15 @@ def environment_proxy(scheme: str, host: str) -> str | None:
     return None if proxy_bypass(host) else getproxies().get(scheme)
 
 
+_LET_IN: set[tuple[Place, str]] = set()
+"""Buckets that have let this process in, each by its server: a login that they refuse since has expired."""
+
+
 class Http:
     """Requests of one event loop; connections are kept until `close`."""
 
     def __init__(self) -> None:
         self._pool: Pool | None = None
-        self._was_let_in = False
 
     async def ask(self, request: Request) -> Answer:
         """The answer; an error of the port unless it is a success. S3 may tell a failure in a body that began well."""
@@ -123,7 +126,7 @@ class Http:
             raise TransientError(request.op, request.uri, _reason(err), "run again") from err
         if not 200 <= raw.status < 300:
             raise self._refused(request, raw)
-        self._was_let_in = True
+        _LET_IN.add(_bucket_of(request))
         return Answer(raw.status, raw.headers, raw.body)
 
     async def close(self) -> None:
@@ -133,12 +136,16 @@ class Http:
 
     def _refused(self, request: Request, raw: RawAnswer) -> Exception:
         code = _code(raw.body[:_MAX_ERROR_BYTES])
-        if self._was_let_in and (raw.status == 401 or code == "InvalidToken"):
+        if (raw.status == 401 or code == "InvalidToken") and _bucket_of(request) in _LET_IN:
             code = "ExpiredToken"
         err = failure(request, raw.status, code, _retry_after_s(raw.headers))
         if request.method == "HEAD" and not code and raw.status in _REFUSED:
             return UnexplainedError(*err.args)
         return err
+
+
+def _bucket_of(request: Request) -> tuple[Place, str]:
+    return request.place, "/".join(request.uri.split("/", 3)[:3])
 
 
 def check_answer(request: Request, answer: Answer, start: int, length: int, size_bytes: int | None = None) -> None:

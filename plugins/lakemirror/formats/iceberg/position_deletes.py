@@ -26,7 +26,7 @@ MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it m
 MAX_PLAIN_BYTES = 1 << 30  # of a row group, unpacked, as the file says
 MAX_UNPACKED_BYTES = 1 << 28  # of paths that may repeat each other, in memory together
 MAX_PATH_BYTES = 1 << 28  # of all paths, each once
-MAX_BATCHES = 1 << 20  # of such paths in a row group
+MAX_BATCHES = 1 << 21  # of such paths in a row group
 _FIELD_ID = b"PARQUET:field_id"
 _DAMAGED = (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, LookupError)
 
@@ -98,15 +98,7 @@ class _Deletes:
 
     def _unpack(self, number: int) -> pa.DictionaryArray:
         group = self.file.metadata.row_group(number)
-        size = self._path_bytes(group)
-        rows = max(1, min(1 << 14, MAX_UNPACKED_BYTES // max(1, size)))
-        if group.num_rows // rows > MAX_BATCHES:
-            raise UnsupportedError(
-                "read position deletes",
-                self.uri,
-                f"a row group of {group.num_rows} rows, its paths in {size} bytes without a dictionary",
-                "write it in smaller row groups, or with a dictionary",
-            )
+        rows = rows_at_once(group.num_rows, self._path_bytes(group), self.uri)
         name = self.schema.names[self.column]
         texts = _Texts(self.uri)
         indices = [pa.array([], pa.int32())]
@@ -122,6 +114,19 @@ class _Deletes:
         name = self.schema.names[self.column]
         leaves = [group.column(number) for number in range(group.num_columns)]
         return max(int(leaf.total_uncompressed_size) for leaf in leaves if leaf.path_in_schema == name)
+
+
+def rows_at_once(rows: int, path_bytes: int, uri: str) -> int:
+    """How many of a row group's rows to unpack together, if each may repeat a path as long as all paths are encoded."""
+    found = max(1, min(1 << 14, MAX_UNPACKED_BYTES // max(1, path_bytes)))
+    if rows // found > MAX_BATCHES:
+        raise UnsupportedError(
+            "read position deletes",
+            uri,
+            f"a row group of {rows} rows, its paths in {path_bytes} bytes without a dictionary",
+            "write it in smaller row groups, or with a dictionary",
+        )
+    return found
 
 
 @dataclass(slots=True)

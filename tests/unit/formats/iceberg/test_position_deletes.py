@@ -12,7 +12,7 @@ import pytest
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import position_deletes as module
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
-from lakemirror.formats.iceberg.position_deletes import rewrite, same_rows
+from lakemirror.formats.iceberg.position_deletes import rewrite, rows_at_once, same_rows
 from lakemirror.model.paths import PrefixMap
 from tests.iceberg_files import DELETES_SCHEMA, position_deletes
 
@@ -210,6 +210,15 @@ def test_a_row_group_is_unpacked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", seen)
     assert rows_of(rewrite(encoded("DELTA_BYTE_ARRAY", row_group_rows=3), URI, PATHS).data) == MIRRORED
     assert unpacked == [0]
+
+
+def test_as_many_rows_as_a_row_group_may_have_are_unpacked() -> None:
+    """So many bytes have the paths of 1,000 data files with DELTA_BYTE_ARRAY."""
+    assert rows_at_once(module.MAX_ROWS, 6_900_000, URI) == 38
+    assert rows_at_once(1, 0, URI) == 1 << 14
+    assert rows_at_once(1, module.MAX_PLAIN_BYTES, URI) == 1
+    with pytest.raises(UnsupportedError, match="without a dictionary"):
+        rows_at_once(module.MAX_ROWS, 10_000_000, URI)
 
 
 def test_paths_that_would_take_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,8 +264,9 @@ class App:
         """Tell the groups of all tables that patterns match at the source; writes what is new, and nothing else."""
         from lakemirror.usecases import grouping
 
-        for name in grouping.group_names(self.config, self.resolve_patterns()):
-            grouping.join(self._ports, name, self._now())
+        tables = grouping.at_source(self._ports)
+        for name in grouping.group_names(self.config, tables):
+            grouping.join(self._ports, name, tables, self._now())
 
     def forget_in_group(self, name: str, table: str) -> GroupResult:
         """The group without this table, which the configuration must not have in it; the only way out of a group."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from lakemirror import bridge
 from lakemirror.app import App, config_path
+from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.errors import PermanentError, UsageError, VerificationError
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
@@ -234,6 +236,31 @@ def test_names_that_cannot_be_folders_are_refused_by_name(tmp_path: Path) -> Non
     assert refused["shop._tmp"].kind == "usage"
     assert "'_tmp' cannot be a folder of the mirror" in str(refused["shop._tmp"])
     assert "exclude" in refused["shop._tmp"].hint
+
+
+def test_groups_are_joined_by_one_listing_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that was dropped at the source joins no group, though the bucket knows its name."""
+    lake = Lake(tmp_path, tables=[{"match": f"{name}.*", "group": name} for name in ("shop", "crm", "gone")])
+    for name in ("shop.orders", "shop.items", "crm.people"):
+        lake.create(TableRef.parse(name))
+    dropped = TableRef.parse("gone.t")
+    lake.create(dropped).append(rows(1))
+    lake.mirror(dropped)
+    lake.source.drop_table("gone.t")
+    (lake.mirror_folder / "_groups/gone.json").unlink()
+    listed: list[SqlCatalog] = []
+    tables = SqlCatalog.tables
+
+    def seen(catalog: SqlCatalog) -> tuple[TableRef, ...]:
+        listed.append(catalog)
+        return tables(catalog)
+
+    monkeypatch.setattr(SqlCatalog, "tables", seen)
+    app = lake.app()
+    app.join_groups()
+    assert len(listed) == 1
+    found = {path.stem: [*json.loads(path.read_text())["tables"]] for path in lake.mirror_folder.glob("_groups/*.json")}
+    assert found == {"shop": ["shop.items", "shop.orders"], "crm": ["crm.people"]}
 
 
 def test_without_patterns_nothing_is_asked_and_nothing_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from lakemirror.errors import UsageError
 
@@ -39,7 +39,7 @@ def bounded_url(uri: str, subject: str = "catalog.uri") -> URL:
 
     try:
         url = make_url(uri)
-        is_split = "@" in (url.host or "")
+        is_split = _is_split(url, uri)
     except (SQLAlchemyError, ValueError):
         is_split = True
     if is_split:
@@ -57,12 +57,11 @@ def bounded_url(uri: str, subject: str = "catalog.uri") -> URL:
 
 
 def cleaned(text: str, uri: str) -> str:
-    """What a driver says, without the address and the password in it, as they are written and as they are read."""
-    from sqlalchemy.engine import make_url
-
-    password = make_url(uri).password or ""
-    for secret in (uri, quote(password, safe=""), quote(password), str(password)):
-        text = text.replace(secret, "***") if secret else text
+    """What a driver says, without the address and the passwords in it, as they are written and as they are read."""
+    text = text.replace(uri, "***")
+    for password in _passwords(uri):
+        for secret in (quote(password, safe=""), quote(password), quote_plus(password), password):
+            text = text.replace(secret, "***")
     return text
 
 
@@ -78,6 +77,27 @@ def bounded_engine(url: URL) -> Engine:
     if _is_bounded(url) and "statement_timeout" not in str(url.query.get("options", "")):
         event.listen(engine, "connect", _limit_statements)
     return engine
+
+
+def _is_split(url: URL, uri: str) -> bool:
+    """A password seems to go on in what is read as host, database or query: it has a sign that ends it."""
+    if "@" in (url.host or ""):
+        return True
+    if url.database is not None:
+        return "@" in url.database and url.get_backend_name() != "sqlite"
+    behind_password = uri.partition("://")[2].partition(":")[2].partition("@")[2]
+    return url.password is not None and "@" in behind_password
+
+
+def _passwords(uri: str) -> list[str]:
+    """All that the address has, those among its query included."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(uri)
+    found = [str(url.password or "")]
+    for name, values in url.normalized_query.items():
+        found += values if "password" in name else ()
+    return [password for password in found if password]
 
 
 def _is_bounded(url: URL) -> bool:

@@ -108,6 +108,21 @@ class RewriteDeletes:
 
 
 @dataclass(frozen=True, slots=True)
+class _Manifest:
+    """A manifest to rewrite; `read` gives its bytes as often as it is called."""
+
+    source: str
+    target: str
+    entries: int | None
+    has_deletes: bool
+    is_small: bool
+    read: Callable[[], Iterable[bytes]]
+
+    def live_entries(self) -> Iterator[manifest.LiveEntry]:
+        return manifest.live_entries(self.read(), self.source, entries=self.entries)
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteManifests:
     """Manifests → their copies in the mirror, with the facts of the position deletes they hold."""
 
@@ -115,24 +130,24 @@ class RewriteManifests:
     fact_uris: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                stores = Counted(self.context)
-                stored = self._rewrite(stores, row)
-                result = {"source": row["source"], "target_length": stored.size_bytes, "crc32c": stored.crc32c}
-                yield pa.RecordBatch.from_pylist([{**result, "requests": stores.requests}], REWRITTEN_MANIFESTS)
+        for rows in _held_together(row for batch in batches for row in batch.to_pylist()):
+            yield self._rewrite_all(rows)
 
-    def _facts(self, stores: Counted, entries: Iterable[manifest.LiveEntry]) -> Mapping[str, DeleteFileFacts]:
-        """Of the delete files that a manifest names; those of the whole change may be too many to hold."""
-        paths = self.context.paths
-        wanted = {hash(paths.map(one.path)) for one in entries if one.kind == "position_delete"}
-        found = [FACT.empty_table()]
-        for uri in self.fact_uris if wanted else ():
-            part = segments.read(stores.mirror, uri, FACT, ("target", "size"))
-            found.append(part.filter(pa.array([hash(target) in wanted for target in part["target"].to_pylist()])))
-        return DeleteFacts(pa.concat_tables(found), _FilesOf(stores.mirror))
+    def _rewrite_all(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        """The requests of all are told by the last."""
+        stores = Counted(self.context)
+        opened = [self._open(stores, row) for row in rows]
+        facts = self._facts(stores, [one for one in opened if one.has_deletes])
+        results: list[dict[str, object]] = []
+        for one in opened:
+            stored = self._rewrite(stores, one, facts)
+            result = {"source": one.source, "target_length": stored.size_bytes, "crc32c": stored.crc32c}
+            results.append({**result, "requests": "{}"})
+        results[-1]["requests"] = stores.requests
+        return pa.RecordBatch.from_pylist(results, REWRITTEN_MANIFESTS)
 
-    def _rewrite(self, stores: Counted, row: dict[str, Any]) -> Stored:
+    def _open(self, stores: Counted, row: dict[str, Any]) -> _Manifest:
+        """A small one is held; one that is large and holds deletes is streamed once more."""
         source, target, length = str(row["source"]), str(row["target"]), int(row["source_length"])
         if self.context.paths.map(source) != target:
             raise control.altered(self.context.plan_uri, f"{source} goes to {target}")
@@ -141,22 +156,57 @@ class RewriteManifests:
             return manifests.pieces(stores.source, source, length, "rewrite", is_source=True)
 
         is_small = manifests.is_small(length)
-        held = read() if is_small else None  # one that is large and holds deletes is streamed once more
-        facts: Mapping[str, DeleteFileFacts] = {}
-        if row["has_deletes"]:
-            facts = self._facts(stores, manifest.live_entries(held or read(), source, entries=row["entries"]))
+        held = read() if is_small else ()
+        return _Manifest(
+            source, target, row["entries"], row["has_deletes"], is_small, (lambda: held) if is_small else read
+        )
 
+    def _facts(self, stores: Counted, named_by: Iterable[_Manifest]) -> Mapping[str, DeleteFileFacts]:
+        """Of the delete files that these manifests name; those of the whole change may be too many to hold."""
+        paths = self.context.paths
+        entries = (entry for one in named_by for entry in one.live_entries())
+        wanted = {hash(paths.map(entry.path)) for entry in entries if entry.kind == "position_delete"}
+        if not wanted:
+            return {}
+        found = [FACT.empty_table()]
+        for uri in self.fact_uris:
+            part = segments.read(stores.mirror, uri, FACT, ("target", "size"))
+            found.append(part.filter(pa.array([hash(target) in wanted for target in part["target"].to_pylist()])))
+        return DeleteFacts(pa.concat_tables(found), _FilesOf(stores.mirror))
+
+    def _rewrite(self, stores: Counted, one: _Manifest, facts: Mapping[str, DeleteFileFacts]) -> Stored:
         def new() -> Iterator[bytes]:
-            return manifest.rewritten(held or read(), source, self.context.paths, facts, entries=row["entries"])
+            return manifest.rewritten(one.read(), one.source, self.context.paths, facts, entries=one.entries)
 
-        if is_small:
+        if one.is_small:
             return put_or_adopt(
                 stores.mirror,
-                target,
+                one.target,
                 b"".join(new()),
-                lambda left, right: manifest.is_same(left, right, target, self.context.paths),
+                lambda left, right: manifest.is_same(left, right, one.target, self.context.paths),
             )
-        return stream_or_adopt(stores.mirror, target, new, self.context.paths)
+        return stream_or_adopt(stores.mirror, one.target, new, self.context.paths)
+
+
+def _held_together(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Manifests of deletes share one read of the facts: no more bytes of them than one may have that is held alone.
+
+    Those without deletes need no facts, and are alone.
+    """
+    held: list[dict[str, Any]] = []
+    size_bytes = 0
+    for row in rows:
+        if not row["has_deletes"]:
+            yield [row]
+            continue
+        length = int(row["source_length"])
+        if held and not manifests.is_small(size_bytes + length):
+            yield held
+            held, size_bytes = [], 0
+        held.append(row)
+        size_bytes += length
+    if held:
+        yield held
 
 
 @dataclass(frozen=True, slots=True)

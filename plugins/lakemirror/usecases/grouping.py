@@ -26,12 +26,19 @@ def group_names(config: Config, tables: Iterable[TableRef]) -> tuple[str, ...]:
     return tuple(sorted({name for table in tables if (name := config.knobs_for(table).group) is not None}))
 
 
-def join(ports: Ports, group: str, now: datetime) -> None:
-    """Say who belongs to a group by patterns, which only a source tells; tables that are named every follower knows."""
+def at_source(ports: Ports) -> tuple[TableRef, ...]:
+    """Tables of the source catalog that patterns choose from; none where there are no patterns, or no source."""
     config = ports.config
-    if config.has_patterns and ports.has_source:
-        names = map(str, ports.source_catalog.tables())
-        groups.join(ports.mirror_store, config.mirror.location, group, members(config, config.match(names), group), now)
+    if not config.has_patterns or not ports.has_source:
+        return ()
+    return config.match(map(str, ports.source_catalog.tables()))
+
+
+def join(ports: Ports, group: str, tables: Iterable[TableRef], now: datetime) -> None:
+    """Say which tables `at_source` belong to a group: patterns only a source tells; named ones every follower knows."""
+    config = ports.config
+    if found := members(config, tables, group):
+        groups.join(ports.mirror_store, config.mirror.location, group, found, now)
 
 
 def note_current(

@@ -175,7 +175,7 @@ class MirrorRun:
         if change.from_version is None:  # every later version comes after one that was announced
             register.announce(self.bench.mirror, self.ports.config.mirror.location, self.table)
             if self.knobs.group is not None:
-                grouping.join(self.ports, self.knobs.group, self.now())
+                grouping.join(self.ports, self.knobs.group, grouping.at_source(self.ports), self.now())
         marker = pipeline.publish(
             change,
             plan,

@@ -63,6 +63,9 @@ def test_drivers_that_do_not_know_these_words_do_not_get_them(uri: str) -> None:
 LEAKS = [
     "postgresql://user:ge@heim:x@127.0.0.1:1/db",  # pragma: allowlist secret
     "postgresql://user:ge@heim@127.0.0.1:1/db",  # pragma: allowlist secret
+    "postgresql://user:ge@127.0.0.1/heim@127.0.0.1:1/db",  # pragma: allowlist secret
+    "postgresql://user:ge@127.0.0.1?heim@127.0.0.1:1/db",  # pragma: allowlist secret
+    "postgresql://us/er:gexheim@127.0.0.1:1/db",  # pragma: allowlist secret
     "postgresql://user:gexheim",  # pragma: allowlist secret
     "postgresql:/user:gexheim@h/db",  # pragma: allowlist secret
     "gexheim",
@@ -78,6 +81,30 @@ def test_an_address_that_cannot_be_read_is_told_without_its_text(uri: str) -> No
         with pytest.raises(UsageError, match=r"not an address of a database|there is no driver") as met:
             ask()
         assert "heim" not in "".join(traceback.format_exception(met.value))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite:////tmp/a@b.db",
+        "postgresql://user@server:ge%40heim@h/db",  # pragma: allowlist secret
+        "postgresql://user:ge?hei/m@h",  # pragma: allowlist secret
+        "postgresql://user:geheim@h/db?application_name=a@b",  # pragma: allowlist secret
+        "postgresql:///?user=a@b",
+    ],
+)
+def test_an_at_sign_that_is_of_no_password_is_let_in(uri: str) -> None:
+    assert bounded_url(uri).render_as_string().startswith(uri[:13])
+
+
+@pytest.mark.parametrize("name", ["password", "sslpassword"])
+def test_what_a_driver_says_is_cleaned_of_passwords_behind_the_address(name: str) -> None:
+    for written in ("ge%20heim", "ge+heim"):
+        uri = f"postgresql://user@h/db?{name}={written}&application_name=x"
+        for said in ("no entry for ge heim", f"no entry for {written}", f"in {uri}"):
+            assert "heim" not in cleaned(said, uri)
+        assert cleaned("x: connection to h refused", uri) == "x: connection to h refused"
+    assert cleaned("neither one nor two", "postgresql://h/db?password=one&password=two") == "neither *** nor ***"
 
 
 def test_what_a_driver_says_is_cleaned_of_the_password() -> None:

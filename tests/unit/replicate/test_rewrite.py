@@ -16,6 +16,7 @@ from lakemirror.replicate import manifests, segments
 from lakemirror.replicate.delete_facts import DeleteFacts
 from lakemirror.replicate.plan import FACT
 from lakemirror.replicate.rewrite import RewriteManifests, Stored, put_or_adopt, read_source, stream_or_adopt
+from lakemirror.replicate.stage import requests_of
 from lakemirror.storage.port import Overwrite
 from tests.avro_bytes import container, header_size, records
 from tests.iceberg_files import (
@@ -188,7 +189,7 @@ def test_a_new_entry_for_a_puffin_file_of_an_earlier_version(bench: Bench, lengt
     assert records(bench.store.get(bench.target("m.avro")).data)[0]["data_file"]["content_offset"] == vector.offset
 
 
-def manifest_of_deletes(bench: Bench, *names: str) -> pa.RecordBatch:
+def manifest_of_deletes(bench: Bench, *names: str, at: str = "m.avro") -> pa.RecordBatch:
     """A manifest of these position delete files, all for one data file, each with bounds; as a row of work."""
     edge = bounds({PATH_ID: bench.source("a").encode(), POS_ID: b"x"})
     entries = [
@@ -196,8 +197,8 @@ def manifest_of_deletes(bench: Bench, *names: str) -> pa.RecordBatch:
         for name in names
     ]
     made = manifest(entries, meta={"content": "deletes"})
-    bench.store.put(bench.source("m.avro"), made)
-    row = {"source": bench.source("m.avro"), "target": bench.target("m.avro"), "source_length": len(made)}
+    bench.store.put(bench.source(at), made)
+    row = {"source": bench.source(at), "target": bench.target(at), "source_length": len(made)}
     return pa.RecordBatch.from_pylist([{**row, "has_deletes": True, "entries": len(names)}])
 
 
@@ -219,17 +220,66 @@ def test_bounds_do_not_follow_from_who_named_a_file_before(bench: Bench) -> None
     assert found["data_file"]["upper_bounds"] == bounds({PATH_ID: bench.target("b").encode(), POS_ID: b"x"})
 
 
-def test_no_more_facts_are_held_than_a_manifest_names(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[int] = []
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many facts are held at a time."""
+    found: list[int] = []
 
     def seen(facts: pa.Table, files: object) -> DeleteFacts:
-        held.append(facts.num_rows)
+        found.append(facts.num_rows)
         return DeleteFacts(facts)
 
     monkeypatch.setattr("lakemirror.replicate.rewrite.DeleteFacts", seen)
-    rows = manifest_of_deletes(bench, "d7", "d150")
-    uris = tuple(
+    return found
+
+
+def facts_in_three(bench: Bench) -> tuple[str, ...]:
+    return tuple(
         facts_of(bench, *(f"d{number}" for number in range(start, start + 100)), edge="a") for start in (0, 100, 200)
     )
-    list(RewriteManifests(bench.context(), uris)(iter([rows])))
+
+
+def test_no_more_facts_are_held_than_a_manifest_names(bench: Bench, held: list[int]) -> None:
+    rows = manifest_of_deletes(bench, "d7", "d150")
+    list(RewriteManifests(bench.context(), facts_in_three(bench))(iter([rows])))
     assert held == [2]
+
+
+@pytest.mark.parametrize(("at_once", "want"), [(100, [8]), (3, [6, 2]), (1, [2, 2, 2, 2])])
+def test_facts_are_read_once_for_manifests_that_are_held_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, held: list[int], at_once: int, want: list[int]
+) -> None:
+    """They are no more bytes than one may have that is held alone; without deletes they wait for nobody."""
+    rows = [manifest_of_deletes(bench, f"d{n}", f"d{n + 150}", at=f"{n}.avro") for n in range(4)]
+    sizes = [row["source_length"][0].as_py() for row in rows]
+    monkeypatch.setattr(manifests, "WHOLE_BYTES", at_once * max(sizes))
+    data = manifest([entry(bench.source("1.parquet"))])
+    bench.store.put(bench.source("data.avro"), data)
+    row = {"source": bench.source("data.avro"), "target": bench.target("data.avro"), "source_length": len(data)}
+    rows.insert(2, pa.RecordBatch.from_pylist([{**row, "has_deletes": False, "entries": 1}], rows[0].schema))
+
+    found = [
+        row
+        for batch in RewriteManifests(bench.context(), facts_in_three(bench))(iter(rows))
+        for row in batch.to_pylist()
+    ]
+
+    assert held == want
+    requests = requests_of(pa.Table.from_pylist(found))
+    assert requests["mirror"]["get"] == 3 * len(want)
+    assert (requests["source"]["get"], requests["mirror"]["put"]) == (5, 5)
+    written = {row["source"]: bench.store.get(bench.paths.map(row["source"])).data for row in found}
+    assert {row["source"]: row["target_length"] for row in found} == {name: len(data) for name, data in written.items()}
+    for n in range(4):
+        named = [one["data_file"]["file_path"] for one in records(written[bench.source(f"{n}.avro")])]
+        assert named == [bench.target(f"d{n}"), bench.target(f"d{n + 150}")]
+
+
+def test_a_large_manifest_is_alone_and_streamed_once_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, held: list[int]
+) -> None:
+    rows = [manifest_of_deletes(bench, f"d{n}", at=f"{n}.avro") for n in range(2)]
+    monkeypatch.setattr(manifests, "WHOLE_BYTES", 0)
+    found = list(RewriteManifests(bench.context(), (facts_of(bench, "d0", "d1", edge="a"),))(iter(rows)))
+    assert held == [1, 1]
+    assert requests_of(pa.Table.from_batches(found))["source"]["get"] == 4

@@ -26,6 +26,7 @@ class TrickyWire(LocalWire):
     """A wire in memory whose creates may fail: `before` is raised instead of one, `after` once it is done.
 
     `of_part` is raised instead of sending a part with this CRC32C; without `checks_parts` any CRC32C is taken.
+    `of_begin` is raised instead of beginning an upload.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,12 @@ class TrickyWire(LocalWire):
         self.after: Callable[[str], Exception | None] = lambda uri: None
         self.checks_md5 = self.checks_parts = True
         self.of_part: Callable[[int], Exception | None] = lambda crc32c: None
+        self.of_begin: Exception | None = None
+
+    async def begin(self, uri: str) -> str:
+        if self.of_begin is not None:
+            raise self.of_begin
+        return await super().begin(uri)
 
     async def create(self, uri: str, data: bytes, crc32c: int, *, md5: bytes | None = None) -> Stored:
         if (err := self.before(uri)) is not None:
@@ -181,6 +188,18 @@ def test_a_reset_is_no_refusal_of_a_damaged_part() -> None:
 
 def tags_parts(probe: Probe) -> Awaitable[bool]:
     return probe._tags_parts_md5()
+
+
+@pytest.mark.parametrize("question", [checks_parts, tags_parts])
+def test_a_store_that_takes_no_uploads_in_parts_has_none_of_their_abilities(
+    question: Callable[[Probe], Awaitable[bool]],
+) -> None:
+    dialect = MemoryDialect()
+    dialect.tricky.of_begin = REFUSED
+    assert not asked(question, dialect)
+    dialect.tricky.of_begin = RESET
+    with pytest.raises(TransientError, match="reset"):
+        asked(question, dialect)
 
 
 @pytest.mark.parametrize(

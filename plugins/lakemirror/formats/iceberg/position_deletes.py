@@ -26,7 +26,7 @@ MAX_ROWS = 1 << 26  # in memory together: a row group, or the whole file if it m
 MAX_PLAIN_BYTES = 1 << 30  # of a row group, unpacked, as the file says
 MAX_UNPACKED_BYTES = 1 << 28  # of paths that may repeat each other, in memory together
 MAX_PATH_BYTES = 1 << 28  # of all paths, each once
-MAX_BATCHES = 1 << 20  # of such paths in a row group
+MAX_BATCHES = 1 << 21  # of such paths in a row group
 _FIELD_ID = b"PARQUET:field_id"
 _DAMAGED = (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, LookupError)
 
@@ -68,6 +68,7 @@ class _Deletes:
     plain: pq.ParquetFile
     column: int
     uri: str
+    unpacked: dict[int, pa.Array] = field(default_factory=dict)  # of the row group that was unpacked last
 
     @property
     def schema(self) -> pa.Schema:
@@ -90,27 +91,42 @@ class _Deletes:
             return self._unpacked(number)
 
     def _unpacked(self, number: int) -> pa.ChunkedArray:
+        if number not in self.unpacked:
+            self.unpacked.clear()
+            self.unpacked[number] = self._unpack(number)
+        return pa.chunked_array([self.unpacked[number]])
+
+    def _unpack(self, number: int) -> pa.DictionaryArray:
         group = self.file.metadata.row_group(number)
-        rows = max(1, min(1 << 14, MAX_UNPACKED_BYTES // max(1, group.total_byte_size)))
-        if group.num_rows // rows > MAX_BATCHES:
-            size = f"{group.num_rows} rows in {group.total_byte_size} bytes"
-            raise UnsupportedError(
-                "read position deletes",
-                self.uri,
-                f"a row group of {size}, its paths without a dictionary",
-                "write it in smaller row groups, or with a dictionary",
-            )
+        rows = rows_at_once(group.num_rows, self._path_bytes(group), self.uri)
         name = self.schema.names[self.column]
         texts = _Texts(self.uri)
-        indices = []
+        indices = [pa.array([], pa.int32())]
         for batch in self.plain.iter_batches(rows, row_groups=[number], columns=[name], use_threads=False):
             part = batch.column(0).cast(pa.string()).dictionary_encode()
             places = pa.array([texts.place(path) for path in part.dictionary.to_pylist()], pa.int32())
             indices.append(places.take(part.indices))
-        kind = self.schema.field(self.column).type
-        dictionary = pa.array([*texts.places], kind.value_type)
-        chunks = [pa.DictionaryArray.from_arrays(part, dictionary) for part in indices]
-        return pa.chunked_array(chunks, kind)
+        dictionary = pa.array([*texts.places], self.schema.field(self.column).type.value_type)
+        return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), dictionary)
+
+    def _path_bytes(self, group: pq.RowGroupMetaData) -> int:
+        """Of the path column as it is encoded; of the largest if there are several by its name, as within others."""
+        name = self.schema.names[self.column]
+        leaves = [group.column(number) for number in range(group.num_columns)]
+        return max(int(leaf.total_uncompressed_size) for leaf in leaves if leaf.path_in_schema == name)
+
+
+def rows_at_once(rows: int, path_bytes: int, uri: str) -> int:
+    """How many of a row group's rows to unpack together, if each may repeat a path as long as all paths are encoded."""
+    found = max(1, min(1 << 14, MAX_UNPACKED_BYTES // max(1, path_bytes)))
+    if rows // found > MAX_BATCHES:
+        raise UnsupportedError(
+            "read position deletes",
+            uri,
+            f"a row group of {rows} rows, its paths in {path_bytes} bytes without a dictionary",
+            "write it in smaller row groups, or with a dictionary",
+        )
+    return found
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,7 @@ import pytest
 from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.formats.iceberg import position_deletes as module
 from lakemirror.formats.iceberg.manifest import DeleteFileFacts
-from lakemirror.formats.iceberg.position_deletes import rewrite, same_rows
+from lakemirror.formats.iceberg.position_deletes import rewrite, rows_at_once, same_rows
 from lakemirror.model.paths import PrefixMap
 from tests.iceberg_files import DELETES_SCHEMA, position_deletes
 
@@ -190,10 +190,41 @@ def test_paths_that_repeat_each_other_take_little_memory(monkeypatch: pytest.Mon
     assert 0 < (pool.max_memory() or 0) < 25 << 20
 
 
+def test_positions_do_not_count_as_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are most of a row group, but no path is as long as they are."""
+    monkeypatch.setattr(module, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(module, "MAX_BATCHES", 100)
+    rows = [(f"s3://src/wh/t/{n // 1000:02d}", n) for n in range(20_000)]
+    new = rewrite(encoded("DELTA_BYTE_ARRAY", rows, row_group_rows=len(rows)), URI, PATHS)
+    assert rows_of(new.data) == [(f"gs://cloud/t/{n // 1000:02d}", n) for n in range(20_000)]
+
+
+def test_a_row_group_is_unpacked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def seen(file: pq.ParquetFile, *rows: int, row_groups: list[int], **options: object) -> Iterator[pa.RecordBatch]:
+        unpacked.extend(row_groups)
+        return iter_batches(file, *rows, row_groups=row_groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", seen)
+    assert rows_of(rewrite(encoded("DELTA_BYTE_ARRAY", row_group_rows=3), URI, PATHS).data) == MIRRORED
+    assert unpacked == [0]
+
+
+def test_as_many_rows_as_a_row_group_may_have_are_unpacked() -> None:
+    """So many bytes have the paths of 1,000 data files with DELTA_BYTE_ARRAY."""
+    assert rows_at_once(module.MAX_ROWS, 6_900_000, URI) == 38
+    assert rows_at_once(1, 0, URI) == 1 << 14
+    assert rows_at_once(1, module.MAX_PLAIN_BYTES, URI) == 1
+    with pytest.raises(UnsupportedError, match="without a dictionary"):
+        rows_at_once(module.MAX_ROWS, 10_000_000, URI)
+
+
 def test_paths_that_would_take_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNPACKED_BYTES", 1)
     monkeypatch.setattr(module, "MAX_BATCHES", 1)
-    with pytest.raises(UnsupportedError, match=r"2 rows in .* bytes, its paths without a dictionary"):
+    with pytest.raises(UnsupportedError, match=r"2 rows, its paths in \d+ bytes without a dictionary"):
         rewrite(encoded("DELTA_BYTE_ARRAY"), URI, PATHS)
 
 

@@ -97,8 +97,7 @@ class _Deletes:
         return pa.chunked_array([self.unpacked[number]])
 
     def _unpack(self, number: int) -> pa.DictionaryArray:
-        group = self.file.metadata.row_group(number)
-        rows = rows_at_once(group.num_rows, self._path_bytes(group), self.uri)
+        rows = rows_at_once(self.file.metadata.row_group(number).num_rows, self._path_bytes(number), self.uri)
         name = self.schema.names[self.column]
         texts = _Texts(self.uri)
         indices = [pa.array([], pa.int32())]
@@ -109,11 +108,14 @@ class _Deletes:
         dictionary = pa.array([*texts.places], self.schema.field(self.column).type.value_type)
         return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), dictionary)
 
-    def _path_bytes(self, group: pq.RowGroupMetaData) -> int:
-        """Of the path column as it is encoded; of the largest if there are several by its name, as within others."""
+    def _path_bytes(self, number: int) -> int:
+        """Of the path column as it is encoded."""
         name = self.schema.names[self.column]
-        leaves = [group.column(number) for number in range(group.num_columns)]
-        return max(int(leaf.total_uncompressed_size) for leaf in leaves if leaf.path_in_schema == name)
+        # some of it is read first: pyarrow ends the whole process if damaged column metadata is asked for before that
+        next(self.plain.iter_batches(1, row_groups=[number], columns=[name], use_threads=False), None)
+        leaves = self.file.schema
+        (leaf,) = (place for place in range(len(leaves)) if leaves.column(place).path == name)
+        return int(self.file.metadata.row_group(number).column(leaf).total_uncompressed_size)
 
 
 def rows_at_once(rows: int, path_bytes: int, uri: str) -> int:

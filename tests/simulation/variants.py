@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from lakemirror import bridge
+from lakemirror.app import App
 from lakemirror.catalogs import rest_commits, sql, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
@@ -171,6 +172,11 @@ def noted_of_any() -> AbstractContextManager[None]:
     return replaced(groups, "reached", old, "current is not None")
 
 
+def lowered_too_late() -> AbstractContextManager[None]:
+    """The watermark goes back when readers see less already."""
+    return replaced(App, "follow", "before_commit=partial(self._lower_in_group, table),", "")
+
+
 def dropped_counts() -> AbstractContextManager[None]:
     """What was published before a drop is published still."""
     old = "if version > dropped and version not in late"
@@ -216,6 +222,7 @@ BROKEN: dict[str, Broken] = {
     "a foreign head is dropped": _of(foreign_dropped, 12),
     "what is current is noted too late": _of(noted_too_late, 11, kind="groups"),
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
+    "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
     "dropped versions count": _of(dropped_counts, 4),
 }

@@ -12,7 +12,8 @@
 8. What a run tells of itself is so; whoever demotes leaves no version demoted that readers saw by then.
 9. When all is calm, a few rounds bring the mirror to what the source is.
 10. What was put on a version after that was demoted is shown to nobody.
-11. A group's watermark covers no commit of the source that readers do not see, and goes back only if it says so.
+11. A group's watermark covers no commit of the source that readers do not see, neither when it is written nor when they
+    are shown another version, and goes back only if it says so.
 12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
 
 After `drop-mirror` nobody who begins then shows a version again that was dropped.
@@ -298,6 +299,8 @@ class Watch:
         lost = self.damage.known_before(self.closures.get(number, frozenset()) - seen, self.objects, self.begun)
         if lost is not None:
             self.violate(f"1: readers see v{number} without {lost}, which was known to be lost before {self.by} began")
+        if self.group is not None and self.group["watermark"] is not None:
+            self._check_covered(number, self.group["watermark"])
 
     def line(self, number: int) -> list[int]:
         """It and all that it builds on."""
@@ -354,14 +357,18 @@ class Watch:
         if entry["version"] not in self.shown:
             self.violate(f"11: the group tells of v{entry['version']}, which was never shown")
             return
-        through = datetime.fromisoformat(document["watermark"])
-        until = self._covered_until(self.state_of(self.markers[entry["version"]]))
-        if until is not None and (through - until).total_seconds() > self.clock_error_s:
-            what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at {until}"
-            self.violate(what)
+        through = self._check_covered(entry["version"], document["watermark"])
         was = None if before is None else before["watermark"]
         if was is not None and not is_told and through < datetime.fromisoformat(was):
             self.violate(f"11: the watermark went back from {was} to {through}, and does not say so")
+
+    def _check_covered(self, number: int, watermark: str) -> datetime:
+        """Whoever sees this version lacks nothing up to the watermark."""
+        through = datetime.fromisoformat(watermark)
+        until = self._covered_until(self.state_of(self.markers[number]))
+        if until is not None and (through - until).total_seconds() > self.clock_error_s:
+            self.violate(f"11: the watermark is {through}, and v{number} lacks what was committed at {until}")
+        return through
 
     def _covered_until(self, state: int) -> datetime | None:
         """When the source left for good what a version of this state shows, as far as it has come; None: it has not.
@@ -376,7 +383,8 @@ class Watch:
         pointers = [self.story.states[place].pointer for place in (state, later)]
         if pointers[0] is None or pointers[1] is None:
             return pointers[0] != pointers[1]
-        return differences(self.source_view(pointers[0]), self.source_view(pointers[1])) != ""
+        one, other = self.source_view(pointers[0]), self.source_view(pointers[1])
+        return one.properties != other.properties or differences(one, other) != ""
 
     # ------------------------------------------------------------------------------------------------------ at the end
 

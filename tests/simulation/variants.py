@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -172,6 +172,12 @@ def noted_of_any() -> AbstractContextManager[None]:
     return replaced(groups, "reached", old, "current is not None")
 
 
+def swapped_without_lease() -> AbstractContextManager[None]:
+    """Whoever looks at the head last may swap it as a whole."""
+    old = "self._lease_of(table)"
+    return replaced(RestCommits, "_swap", old, "nullcontext(lambda: None)", nullcontext=nullcontext)
+
+
 def lowered_too_late() -> AbstractContextManager[None]:
     """The watermark goes back when readers see less already."""
     return replaced(App, "follow", "before_commit=partial(self._lower_in_group, table),", "")
@@ -224,5 +230,6 @@ BROKEN: dict[str, Broken] = {
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
     "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
+    "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4),
 }

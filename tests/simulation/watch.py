@@ -78,9 +78,8 @@ class Watch:
         self.head_at = 0
         self.foreign_at: int | None = None  # since when the head is not ours
         self.was_foreign_at = 0
-        self.is_foreign_next = self.is_unguarded = (
-            False  # the latter: a whole swap by somebody who no longer holds the lease for it (docs/STATUS.md)
-        )
+        self.is_foreign_next = False
+        self.is_unguarded = False  # a whole swap that was sent under the lease and comes after it (docs/STATUS.md)
         self.shown: set[int] = set()
         self.group: Json | None = None
         self.token = 0

@@ -14,7 +14,7 @@ from lakemirror.catalogs import rest_commits, sql, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.follow import follower, groups
-from lakemirror.replicate import detect, pipeline
+from lakemirror.replicate import detect, fence, pipeline
 from lakemirror.replicate.transfer import Copied
 from lakemirror.storage.port import Overwrite
 from lakemirror.storage.wrappers.retry import RetryingStore
@@ -172,6 +172,11 @@ def noted_of_any() -> AbstractContextManager[None]:
     return replaced(groups, "reached", old, "current is not None")
 
 
+def token_kept() -> AbstractContextManager[None]:
+    """Whoever takes over a lease goes on under its token."""
+    return replaced(fence.Fence, "acquire", "else found[0].token) + 1", "else found[0].token - 1) + 1")
+
+
 def swapped_without_lease() -> AbstractContextManager[None]:
     """Whoever looks at the head last may swap it as a whole."""
     old = "self._lease_of(table)"
@@ -230,6 +235,7 @@ BROKEN: dict[str, Broken] = {
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
     "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
+    "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4),
 }

@@ -7,7 +7,7 @@
 3. An ordinal is used once: whatever becomes of it, no other content ever comes under it.
 4. The mirror's head never goes back, nor does the source's state that versions show.
 5. Every marker names the one before it; the markers are one line.
-6. Tokens of the lease only rise.
+6. Tokens of a lease only rise, and do with each who takes it.
 7. Nothing is written outside the table's own folder, and nothing at the source.
 8. What a run tells of itself is so; whoever demotes leaves no version demoted that readers saw by then.
 9. When all is calm, a few rounds bring the mirror to what the source is.
@@ -38,7 +38,7 @@ VERSION = "lakemirror.version"
 LEFT_OUT = "lakemirror.unsupported-by-catalog"
 _OURS = (f"{ROOT}/", f"{MIRROR}/_tables/", f"{MIRROR}/_groups/")
 _MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|restored|dropped)\.json")
-_LEASE = f"{ROOT}/_control/lease.json"
+_LEASES = tuple(f"{ROOT}/_control/{name}.json" for name in ("lease", "swap"))
 GROUP = "all"
 OPERATORS = ("operator", "last")
 _GROUP = f"{MIRROR}/_groups/{GROUP}.json"
@@ -82,7 +82,7 @@ class Watch:
         self.is_unguarded = False  # a whole swap that was sent under the lease and comes after it (docs/STATUS.md)
         self.shown: set[int] = set()
         self.group: Json | None = None
-        self.token = 0
+        self.leases: dict[str, tuple[int, str]] = {}  # the token of each, and who holds it
 
     def begin(self) -> Begun:
         """For a run that begins now."""
@@ -106,13 +106,19 @@ class Watch:
         found = _MARKER.fullmatch(uri)
         if found is not None:
             self._marker_written(int(found[1]), found[2], uri, data)
-        elif uri == _LEASE:
-            token = json.loads(data)["token"]
-            if token < self.token:
-                self.violate(f"6: the token of the lease fell from {self.token} to {token}")
-            self.token = token
+        elif uri in _LEASES:
+            self._lease_written(uri, json.loads(data))
         elif uri == _GROUP:
             self._watermark_written(json.loads(data))
+
+    def _lease_written(self, uri: str, lease: Json) -> None:
+        token, holder = lease["token"], lease["holder"]
+        before, by = self.leases.get(uri, (0, ""))
+        if token < before:
+            self.violate(f"6: the token of {uri} fell from {before} to {token}")
+        elif token == before and holder != by:
+            self.violate(f"6: {holder} took {uri} from {by} under the same token {token}")
+        self.leases[uri] = token, holder
 
     def before_delete(self, uri: str) -> None:
         """A ready marker goes only after its bytes were kept as those of a demoted one."""

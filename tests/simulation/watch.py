@@ -48,6 +48,8 @@ _SHOWN: dict[str, Callable[[Json], Any]] = {
     "current snapshot": lambda metadata: metadata.get("current-snapshot-id"),
     "refs": lambda metadata: {name: one["snapshot-id"] for name, one in metadata["refs"].items()},
     "snapshots": lambda metadata: {one["snapshot-id"]: one["manifest-list"] for one in metadata["snapshots"]},
+    "schema": lambda metadata: metadata["current-schema-id"],
+    "partition spec": lambda metadata: metadata["default-spec-id"],
     "properties": lambda metadata: metadata["properties"],
 }
 _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from lakemirror import bridge
 from lakemirror.app import App
-from lakemirror.catalogs import rest_commits, sql, updates
+from lakemirror.catalogs import rest_commits, sql, structure, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.follow import follower, groups
@@ -200,6 +200,12 @@ def unguarded() -> AbstractContextManager[None]:
     return patch.object(rest_commits, "commit_of", broken(updates, "commit_of", old, "is_guarded = False"))
 
 
+def spec_left() -> AbstractContextManager[None]:
+    """A REST catalog goes on with the partition spec that it had."""
+    old = 'old.get("default-spec-id") != new.get("default-spec-id")'
+    return replaced(structure, "_specs", old, "False")
+
+
 @dataclass(frozen=True)
 class Broken:
     """One place broken, and the invariants (of `watch`) that this breaks."""
@@ -235,6 +241,7 @@ BROKEN: dict[str, Broken] = {
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
     "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
+    "a partition spec that no update sets": _of(spec_left, 1, kind="guards"),
     "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4),

@@ -308,7 +308,7 @@ def test_the_whole_way(blms: BlmsDouble, services: Services, tmp_path: Path, mon
         "commit": "updates",
         "has_namespace_levels": False,
         "has_register": True,
-        "has_whole_swap": told["catalog"]["has_whole_swap"],
+        "has_whole_swap": True,
         "has_drop": True,
         "has_multi_table_commit": False,
         "has_idempotency_keys": False,

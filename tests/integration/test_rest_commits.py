@@ -243,7 +243,7 @@ def test_any_history(services: Services) -> None:
 class TestRacesThatNoRequirementNames:
     """Of two commits from one head one is taken, also if neither brings a new head."""
 
-    ALIKE = ("set_properties", "analyze", "tag", "roll_back", "expire")
+    ALIKE = ("set_properties", "analyze", "tag", "roll_back", "expire", "add_column")
 
     @pytest.mark.parametrize("version", [1, 2, 3])
     @pytest.mark.parametrize("step", ALIKE)

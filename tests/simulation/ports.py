@@ -86,9 +86,10 @@ class Places:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
         begun = actor.facts.get("begun", _NOTHING)
-        return self.world.request(actor, request, lambda: self._effect(actor, request, begun))
+        is_leased = _is_swap(request) and self._has_swap_lease(actor)
+        return self.world.request(actor, request, lambda: self._effect(actor, request, begun, is_leased))
 
-    def _effect(self, actor: Actor, request: Request, begun: Begun) -> Any:
+    def _effect(self, actor: Actor, request: Request, begun: Begun, is_leased: bool) -> Any:
         """It may come late, when whoever asked for it is busy with something else, or dead."""
         verb = request[0]
         self.watch.acts(actor.name, begun)
@@ -110,7 +111,7 @@ class Places:
         if verb in ("select", "commit"):
             return self.database.execute(request[1], dict(request[2]))
         if verb in ("GET", "POST", "DELETE"):
-            self.watch.is_unguarded = b'"overwrite"' in request[2] and not self._holds_swap_lease(actor)
+            self.watch.is_unguarded = is_leased and not self._holds_swap_lease(actor)
             try:
                 return self.server.answer(verb, request[1], request[2])
             finally:
@@ -118,10 +119,16 @@ class Places:
         assert verb == "sleep"
         return None
 
-    def _holds_swap_lease(self, actor: Actor) -> bool:
+    def _has_swap_lease(self, actor: Actor) -> bool:
+        """Whether the lease names this process, be it expired: then nobody else has come in yet."""
         lease = parsed(self.mirror.objects.get(_SWAP_LEASE, b"{}"))
-        if not lease or lease["released"] or not lease["holder"].startswith(f"{actor.name}:"):
+        mine = f"{actor.name}:{actor.life}.{actor.apps}:"
+        return bool(lease) and not lease["released"] and lease["holder"].startswith(mine)
+
+    def _holds_swap_lease(self, actor: Actor) -> bool:
+        if not self._has_swap_lease(actor):
             return False
+        lease = parsed(self.mirror.objects[_SWAP_LEASE])
         return datetime.fromisoformat(lease["expires_at"]) > START + timedelta(seconds=self.world.time + actor.skew_s)
 
     def commit_by_stranger(self, *, rest: bool) -> None:
@@ -142,6 +149,10 @@ class Places:
             self.watch.head_gone()
         else:
             self.watch.head_shown(metadata)
+
+
+def _is_swap(request: Request) -> bool:
+    return request[0] == "POST" and b'"overwrite"' in request[2]
 
 
 class SourceFace:

@@ -33,6 +33,7 @@ class View:
     current: int | None
     refs: tuple[tuple[str, int], ...]
     schemas: str
+    shape: tuple[int, int]  # the ids of the schema and the spec that are current
     snapshots: Mapping[int, tuple[Any, ...]]
     properties: Mapping[str, str]
     closure: frozenset[str]  # every object that it needs
@@ -71,6 +72,7 @@ def view_of(metadata: Json, objects: Mapping[str, bytes], metadata_uri: str | No
         None if current == -1 else current,
         tuple(sorted((name, ref["snapshot-id"]) for name, ref in metadata["refs"].items())),
         json.dumps([one["fields"] for one in metadata["schemas"]], sort_keys=True),
+        (metadata["current-schema-id"], metadata["default-spec-id"]),
         snapshots,
         metadata.get("properties") or {},
         frozenset(closure),
@@ -79,7 +81,7 @@ def view_of(metadata: Json, objects: Mapping[str, bytes], metadata_uri: str | No
 
 def differences(got: View, want: View) -> str:
     """In what the mirror is not the source; snapshots may be left out if no ref needs them."""
-    for name in ("uuid", "current", "refs", "schemas"):
+    for name in ("uuid", "current", "refs", "schemas", "shape"):
         if getattr(got, name) != getattr(want, name):
             return f"{name} (want {getattr(want, name)}, got {getattr(got, name)})"
     missing = {number for _, number in want.refs} - got.snapshots.keys()

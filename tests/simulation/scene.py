@@ -60,8 +60,9 @@ KINDS: dict[str, Callable[[int], Settings]] = {
         fence=seed % 2 == 0, grouped=True, stories=("undone", "undone", "properties"), begun=True
     ),
     "guards": lambda seed: Settings(
-        fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties"), begun=True
+        fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties", "evolved"), begun=True
     ),
+    "swaps": lambda seed: Settings(rest=True, swaps=True, about="commits", stories=("remade",), begun=True),
     "updates": lambda seed: Settings(fence=seed % 2 == 0, rest=True, swaps=seed % 4 == 0, about="commits"),
 }
 

@@ -62,7 +62,8 @@ class MemorySource(Source):
     def data(self, rows: int) -> File:
         made = tuple((self._next(), "Bern") for _ in range(rows))
         data = contents.data_file(made)
-        return File(self.write("data", "rows.parquet", data), len(data), record_count=rows)
+        path, city = self.write("data", "rows.parquet", data), "Bern" if self.spec_id else None
+        return File(path, len(data), record_count=rows, spec_id=self.spec_id, partition=city)
 
     def append(self, files: int = 1, ref: str = "main") -> None:
         self.commit(ref, add=[self.data(2) for _ in range(files)])
@@ -143,6 +144,14 @@ def _recreated(source: MemorySource) -> None:
     source.append()
 
 
+def _remade(source: MemorySource) -> None:
+    """Made anew in one step, many times: row ids begin at 0 again, and no updates say that."""
+    source.append()
+    for _ in range(3):
+        source.start(source.location, 3)
+        source.append()
+
+
 def _expired(source: MemorySource) -> None:
     source.append()
     source.overwrite_all()
@@ -163,6 +172,16 @@ def _tags(source: MemorySource) -> None:
     source.append()
 
 
+def _evolved(source: MemorySource) -> None:
+    """Schema and spec, each in a commit of its own, and rows under them."""
+    source.append()
+    source.schemas.append([*source.schemas[-1], {"id": 3, "name": "note", "required": False, "type": "string"}])
+    source.publish()
+    source.spec_id = 1
+    source.publish()
+    source.append()
+
+
 _TOLD: dict[str, tuple[int, Callable[[MemorySource], None]]] = {
     "appends": (2, _appends),
     "deletes": (2, _deletes),
@@ -171,10 +190,12 @@ _TOLD: dict[str, tuple[int, Callable[[MemorySource], None]]] = {
     "undone": (2, _undone),
     "painted": (2, _painted),
     "recreated": (2, _recreated),
+    "remade": (3, _remade),
     "expired": (2, _expired),
     "tags": (3, _tags),
+    "evolved": (2, _evolved),
 }
-_DIRECTED = ("painted",)  # for schedules of a kind alone
+_DIRECTED = ("painted", "remade")  # for schedules of a kind alone
 NAMES = tuple(name for name in _TOLD if name not in _DIRECTED)
 # What was recreated may have to be swapped as a whole, by a server that compares nothing (docs/catalogs.md).
 FOR_REST = tuple(name for name in NAMES if name != "recreated")

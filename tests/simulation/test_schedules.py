@@ -72,7 +72,7 @@ def test_a_broken_variant_is_caught(variant: str) -> None:
         if outcome.findings:
             _check_caught(variant, outcome)
             return
-    outcome = run(AT_FIRST, SCHEDULES, variant=variant, kind=kind, processes=PROCESSES)
+    outcome = run(AT_FIRST, SCHEDULES - AT_FIRST, variant=variant, kind=kind, processes=PROCESSES)
     assert outcome.findings, f"not caught in {outcome.schedules} schedules"
     with ready(variant):
         _check_caught(variant, outcome)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from lakemirror import bridge
-from lakemirror.catalogs import rest_commits, sql, updates
+from lakemirror.app import App
+from lakemirror.catalogs import rest_commits, sql, structure, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.follow import follower, groups
-from lakemirror.replicate import detect, pipeline
+from lakemirror.replicate import detect, fence, pipeline
 from lakemirror.replicate.transfer import Copied
 from lakemirror.storage.port import Overwrite
 from lakemirror.storage.wrappers.retry import RetryingStore
@@ -171,6 +172,22 @@ def noted_of_any() -> AbstractContextManager[None]:
     return replaced(groups, "reached", old, "current is not None")
 
 
+def token_kept() -> AbstractContextManager[None]:
+    """Whoever takes over a lease goes on under its token."""
+    return replaced(fence.Fence, "acquire", "else found[0].token) + 1", "else found[0].token - 1) + 1")
+
+
+def swapped_without_lease() -> AbstractContextManager[None]:
+    """Whoever looks at the head last may swap it as a whole."""
+    old = "self._lease_of(table)"
+    return replaced(RestCommits, "_swap", old, "nullcontext(lambda: None)", nullcontext=nullcontext)
+
+
+def lowered_too_late() -> AbstractContextManager[None]:
+    """The watermark goes back when readers see less already."""
+    return replaced(App, "follow", "before_commit=partial(self._lower_in_group, table),", "")
+
+
 def dropped_counts() -> AbstractContextManager[None]:
     """What was published before a drop is published still."""
     old = "if version > dropped and version not in late"
@@ -181,6 +198,12 @@ def unguarded() -> AbstractContextManager[None]:
     """A commit that brings no new head to a REST catalog moves no number that requirements can name."""
     old = "is_guarded = may_guard and not _has_new_head(old, new)"
     return patch.object(rest_commits, "commit_of", broken(updates, "commit_of", old, "is_guarded = False"))
+
+
+def spec_left() -> AbstractContextManager[None]:
+    """A REST catalog goes on with the partition spec that it had."""
+    old = 'old.get("default-spec-id") != new.get("default-spec-id")'
+    return replaced(structure, "_specs", old, "False")
 
 
 @dataclass(frozen=True)
@@ -216,6 +239,10 @@ BROKEN: dict[str, Broken] = {
     "a foreign head is dropped": _of(foreign_dropped, 12),
     "what is current is noted too late": _of(noted_too_late, 11, kind="groups"),
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
+    "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
+    "a partition spec that no update sets": _of(spec_left, 1, kind="guards"),
+    "a lease taken over under its token": _of(token_kept, 6),
+    "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4),
 }

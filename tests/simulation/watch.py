@@ -7,12 +7,13 @@
 3. An ordinal is used once: whatever becomes of it, no other content ever comes under it.
 4. The mirror's head never goes back, nor does the source's state that versions show.
 5. Every marker names the one before it; the markers are one line.
-6. Tokens of the lease only rise.
+6. Tokens of a lease only rise, and do with each who takes it.
 7. Nothing is written outside the table's own folder, and nothing at the source.
 8. What a run tells of itself is so; whoever demotes leaves no version demoted that readers saw by then.
 9. When all is calm, a few rounds bring the mirror to what the source is.
 10. What was put on a version after that was demoted is shown to nobody.
-11. A group's watermark covers no commit of the source that readers do not see, and goes back only if it says so.
+11. A group's watermark covers no commit of the source that readers do not see, neither when it is written nor when they
+    are shown another version, and goes back only if it says so.
 12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
 
 After `drop-mirror` nobody who begins then shows a version again that was dropped.
@@ -37,7 +38,7 @@ VERSION = "lakemirror.version"
 LEFT_OUT = "lakemirror.unsupported-by-catalog"
 _OURS = (f"{ROOT}/", f"{MIRROR}/_tables/", f"{MIRROR}/_groups/")
 _MARKER = re.compile(re.escape(ROOT) + r"/_ready/v(\d+)\.(ready|demoted|restored|dropped)\.json")
-_LEASE = f"{ROOT}/_control/lease.json"
+_LEASES = tuple(f"{ROOT}/_control/{name}.json" for name in ("lease", "swap"))
 GROUP = "all"
 OPERATORS = ("operator", "last")
 _GROUP = f"{MIRROR}/_groups/{GROUP}.json"
@@ -47,6 +48,8 @@ _SHOWN: dict[str, Callable[[Json], Any]] = {
     "current snapshot": lambda metadata: metadata.get("current-snapshot-id"),
     "refs": lambda metadata: {name: one["snapshot-id"] for name, one in metadata["refs"].items()},
     "snapshots": lambda metadata: {one["snapshot-id"]: one["manifest-list"] for one in metadata["snapshots"]},
+    "schema": lambda metadata: metadata["current-schema-id"],
+    "partition spec": lambda metadata: metadata["default-spec-id"],
     "properties": lambda metadata: metadata["properties"],
 }
 _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
@@ -77,12 +80,11 @@ class Watch:
         self.head_at = 0
         self.foreign_at: int | None = None  # since when the head is not ours
         self.was_foreign_at = 0
-        self.is_foreign_next = self.is_unguarded = (
-            False  # the latter: a whole swap by somebody who no longer holds the lease for it (docs/STATUS.md)
-        )
+        self.is_foreign_next = False
+        self.is_unguarded = False  # a whole swap that was sent under the lease and comes after it (docs/STATUS.md)
         self.shown: set[int] = set()
         self.group: Json | None = None
-        self.token = 0
+        self.leases: dict[str, tuple[int, str]] = {}  # the token of each, and who holds it
 
     def begin(self) -> Begun:
         """For a run that begins now."""
@@ -106,13 +108,19 @@ class Watch:
         found = _MARKER.fullmatch(uri)
         if found is not None:
             self._marker_written(int(found[1]), found[2], uri, data)
-        elif uri == _LEASE:
-            token = json.loads(data)["token"]
-            if token < self.token:
-                self.violate(f"6: the token of the lease fell from {self.token} to {token}")
-            self.token = token
+        elif uri in _LEASES:
+            self._lease_written(uri, json.loads(data))
         elif uri == _GROUP:
             self._watermark_written(json.loads(data))
+
+    def _lease_written(self, uri: str, lease: Json) -> None:
+        token, holder = lease["token"], lease["holder"]
+        before, by = self.leases.get(uri, (0, ""))
+        if token < before:
+            self.violate(f"6: the token of {uri} fell from {before} to {token}")
+        elif token == before and holder != by:
+            self.violate(f"6: {holder} took {uri} from {by} under the same token {token}")
+        self.leases[uri] = token, holder
 
     def before_delete(self, uri: str) -> None:
         """A ready marker goes only after its bytes were kept as those of a demoted one."""
@@ -298,6 +306,8 @@ class Watch:
         lost = self.damage.known_before(self.closures.get(number, frozenset()) - seen, self.objects, self.begun)
         if lost is not None:
             self.violate(f"1: readers see v{number} without {lost}, which was known to be lost before {self.by} began")
+        if self.group is not None and self.group["watermark"] is not None:
+            self._check_covered(number, self.group["watermark"])
 
     def line(self, number: int) -> list[int]:
         """It and all that it builds on."""
@@ -354,14 +364,18 @@ class Watch:
         if entry["version"] not in self.shown:
             self.violate(f"11: the group tells of v{entry['version']}, which was never shown")
             return
-        through = datetime.fromisoformat(document["watermark"])
-        until = self._covered_until(self.state_of(self.markers[entry["version"]]))
-        if until is not None and (through - until).total_seconds() > self.clock_error_s:
-            what = f"11: the watermark is {through}, and v{entry['version']} lacks what was committed at {until}"
-            self.violate(what)
+        through = self._check_covered(entry["version"], document["watermark"])
         was = None if before is None else before["watermark"]
         if was is not None and not is_told and through < datetime.fromisoformat(was):
             self.violate(f"11: the watermark went back from {was} to {through}, and does not say so")
+
+    def _check_covered(self, number: int, watermark: str) -> datetime:
+        """Whoever sees this version lacks nothing up to the watermark."""
+        through = datetime.fromisoformat(watermark)
+        until = self._covered_until(self.state_of(self.markers[number]))
+        if until is not None and (through - until).total_seconds() > self.clock_error_s:
+            self.violate(f"11: the watermark is {through}, and v{number} lacks what was committed at {until}")
+        return through
 
     def _covered_until(self, state: int) -> datetime | None:
         """When the source left for good what a version of this state shows, as far as it has come; None: it has not.
@@ -376,7 +390,8 @@ class Watch:
         pointers = [self.story.states[place].pointer for place in (state, later)]
         if pointers[0] is None or pointers[1] is None:
             return pointers[0] != pointers[1]
-        return differences(self.source_view(pointers[0]), self.source_view(pointers[1])) != ""
+        one, other = self.source_view(pointers[0]), self.source_view(pointers[1])
+        return one.properties != other.properties or differences(one, other) != ""
 
     # ------------------------------------------------------------------------------------------------------ at the end
 

@@ -27,14 +27,15 @@ def reached(store: ObjectStore, layout: TableLayout, shown: Marker) -> Reached:
 
     What was noted of an earlier version says nothing: this one may be of an older snapshot, and otherwise it was
     committed after that. Unless the source has gone through this state and back to the one before: a run that found it
-    on its way publishes it after another one has noted that the version before is all there is.
+    on its way publishes it after another one has noted that the version before is all there is. By the time that a slow
+    follower comes to it a note of the next version may have replaced that one.
     """
     current = currency.read(store, layout)
     through = shown.source_committed_at
     if current is not None and current.version == shown.version:
         through = max(through, current.as_of)
     is_chosen = snapshot_asked_for(shown.source_metadata_location) is not None
-    was_left = current is not None and current.version < shown.version and current.is_of_after(through)
+    was_left = current is not None and current.version != shown.version and current.is_of_after(through)
     return Reached(shown.version, through, is_chosen or was_left)
 
 

@@ -113,6 +113,8 @@ def test_a_note_counts_for_its_own_version_only(store: ObjectStore) -> None:
     for committed, is_older in ((2, True), (3, False), (4, False)):
         shown = marker(layout, version=3, source_committed_at=at(committed))
         assert groups.reached(store, layout, shown).is_older == is_older, "the source had left it for v2's again"
+    shown = marker(layout, version=1, source_committed_at=at(2))
+    assert groups.reached(store, layout, shown).is_older, "a slow follower shows it, and v2 is noted already"
     currency.note(store, layout, currency.Current(2, at(30)))
     assert not groups.reached(store, layout, marker(layout)).is_older
 

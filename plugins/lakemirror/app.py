@@ -223,7 +223,7 @@ class App:
             ports.mirror_store,
             adopt=adopt,
             overwrite_foreign=overwrite_foreign,
-            before_commit=partial(self._lower_in_group, table),
+            before_commit=partial(self._announce_in_group, table),
         )
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
@@ -276,13 +276,13 @@ class App:
         grouping.forget(store, self.config, tables, name, table, self._now())
         return grouping.describe(store, location, name, grouping.members(self.config, tables, name), self._now())
 
-    def _lower_in_group(self, table: TableRef, coming: Marker) -> None:
+    def _announce_in_group(self, table: TableRef, coming: Marker) -> None:
         from lakemirror.usecases import grouping
 
         group = self.config.knobs_for(table).group
         if group is not None:
             store, location, layout = self._ports.mirror_store, self.config.mirror.location, self._ports.layout(table)
-            grouping.lower_before(store, location, group, table, layout, coming, self._now())
+            grouping.announce(store, location, group, table, layout, coming, self._now())
 
     def _record_in_group(self, table: TableRef, version: int | None) -> None:
         """None: the catalog shows no table."""

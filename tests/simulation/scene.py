@@ -59,6 +59,9 @@ KINDS: dict[str, Callable[[int], Settings]] = {
     "groups": lambda seed: Settings(
         fence=seed % 2 == 0, grouped=True, stories=("undone", "undone", "properties"), begun=True
     ),
+    "announced": lambda seed: Settings(
+        fence=seed % 2 == 0, grouped=True, stories=("undone",), begun=True, about="commits"
+    ),
     "guards": lambda seed: Settings(
         fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties", "evolved"), begun=True
     ),

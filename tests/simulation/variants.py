@@ -185,7 +185,12 @@ def swapped_without_lease() -> AbstractContextManager[None]:
 
 def lowered_too_late() -> AbstractContextManager[None]:
     """The watermark goes back when readers see less already."""
-    return replaced(App, "follow", "before_commit=partial(self._lower_in_group, table),", "")
+    return replaced(App, "follow", "before_commit=partial(self._announce_in_group, table),", "")
+
+
+def raised_though_announced() -> AbstractContextManager[None]:
+    """Whoever has seen the version before says more of it, though another one is about to be shown."""
+    return replaced(groups, "record", "before.coming.get(table, 0)", "0")
 
 
 def dropped_counts() -> AbstractContextManager[None]:
@@ -240,6 +245,7 @@ BROKEN: dict[str, Broken] = {
     "what is current is noted too late": _of(noted_too_late, 11, kind="groups"),
     "a note of any version counts": _of(noted_of_any, 11, kind="groups"),
     "the watermark is lowered after the commit": _of(lowered_too_late, 11, kind="groups"),
+    "an entry is raised though a newer version is announced": _of(raised_though_announced, 11, kind="announced"),
     "commits of properties without a guard": _of(unguarded, 1, 4, kind="guards"),
     "a partition spec that no update sets": _of(spec_left, 1, kind="guards"),
     "a lease taken over under its token": _of(token_kept, 6),

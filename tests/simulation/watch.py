@@ -353,8 +353,8 @@ class Watch:
     # ----------------------------------------------------------------------------------------------------- the group
 
     def _watermark_written(self, document: Json) -> None:
-        """Its only table is ours."""
-        [entry] = document["tables"].values()
+        """Its only table is ours; it is announced before it is a member."""
+        entry = next(iter(document["tables"].values()), None)
         before, self.group = self.group, document
         is_told = before is None or document["moves_back"] != before["moves_back"]
         if entry is None:  # the mirror was dropped

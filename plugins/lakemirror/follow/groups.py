@@ -1,6 +1,7 @@
 """Group watermarks in the mirror bucket: each follower writes its own table's entry, by compare-and-set.
 
-So a follow costs one read and at most one write, however many tables the group has, and nothing where nothing moved.
+So a follow costs one read and at most one write, however many tables the group has, and nothing where nothing moved; a
+commit is announced before it is made, by one more of each.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ def record(
     An entry that says more may be that of a follower which was faster since this one looked, and where there is
     none the mirror may have been dropped since. So before one is lowered or made `ask_again` tells what the catalog
     shows now (None: nothing of ours; then all stays as it is), and once more after it was made.
+
+    While a newer version is announced the entry says no more than it does: that one may be shown at any time, even if
+    it was demoted since.
     """
     uri, names = uri_of(location, group), tuple(members)
     was_none = False
@@ -62,11 +66,14 @@ def record(
         nonlocal was_none
         known, shown = before.tables.get(table), found
         was_none = known is None
-        if ask_again is not None and (known is None or found.is_below(known)):
+        coming = before.coming.get(table, 0)
+        if ask_again is not None and (known is None or found.is_below(known) or coming > found.version):
             asked = ask_again()
             if asked is None:
                 return before
             shown = asked
+        if coming > shown.version and not (known is not None and shown.is_below(known)):
+            return before.joined(names, now)
         return before.advanced(names, table, shown, now)
 
     after = _change(store, uri, group, change)
@@ -81,16 +88,24 @@ def join(store: ObjectStore, location: str, group: str, members: Iterable[str], 
     _change(store, uri_of(location, group), group, lambda before: before.joined(names, now))
 
 
-def lower(store: ObjectStore, location: str, group: str, table: str, coming: Reached, now: datetime) -> None:
-    """Before the catalog shows a version that covers less than the entry says: readers are told of less first."""
+def announce(
+    store: ObjectStore,
+    location: str,
+    group: str,
+    table: str,
+    version: int,
+    covered: Callable[[], Reached],
+    now: datetime,
+) -> None:
+    """Before the catalog shows a version: if it covers less than the entry says, readers are told of less first.
 
-    def change(before: GroupWatermark) -> GroupWatermark:
-        known = before.tables.get(table)
-        if known is None or coming.version <= known.version or not coming.is_below(known):
-            return before
-        return before.lowered(table, Reached(known.version, coming.through), now)
-
-    _change(store, uri_of(location, group), group, change)
+    What it covers is asked when it is announced, because until then others may raise the entry.
+    """
+    uri = uri_of(location, group)
+    known = _change(store, uri, group, lambda before: before.announced(table, version)).tables.get(table)
+    coming = covered()
+    if known is not None and coming.is_below(known):
+        _change(store, uri, group, lambda before: before.lowered(table, coming, now))
 
 
 def record_gone(
@@ -99,7 +114,7 @@ def record_gone(
     """The group's watermark without a view of this table; `is_gone` asks the catalog right before that is written."""
 
     def change(before: GroupWatermark) -> GroupWatermark:
-        has_entry = before.tables.get(table) is not None
+        has_entry = before.tables.get(table) is not None or table in before.coming
         return before.without_view_of(table, now) if has_entry and is_gone() else before
 
     return _change(store, uri_of(location, group), group, change)

@@ -70,6 +70,7 @@ class GroupWatermark:
     group: str
     tables: Mapping[str, Reached | None] = field(default_factory=dict)  # every member; None: nothing is visible yet
     moves_back: tuple[MoveBack, ...] = ()
+    coming: Mapping[str, int] = field(default_factory=dict)  # versions that somebody is about to show
 
     @property
     def watermark(self) -> datetime | None:
@@ -86,24 +87,41 @@ class GroupWatermark:
     def advanced(self, members: Iterable[str], table: str, reached: Reached, now: datetime) -> GroupWatermark:
         """With these members beside those that it has, of which `table` has reached this."""
         joined = {name: self.tables.get(name) for name in {*self.tables, *members, table}}
-        return self._with({**joined, table: reached.after(joined[table])}, now, table)
+        made = self._with({**joined, table: reached.after(joined[table])}, now, table)
+        return made._awaiting(table, None) if reached.version >= self.coming.get(table, 0) else made
 
     def joined(self, members: Iterable[str], now: datetime) -> GroupWatermark:
         """With these members beside those that it has; of new ones nothing is visible yet."""
         new = sorted({*members} - self.tables.keys())
         return self._with({**self.tables, **dict.fromkeys(new)}, now, new[0]) if new else self
 
-    def lowered(self, table: str, reached: Reached, now: datetime) -> GroupWatermark:
-        """With this entry, also if it says less of the version that is shown."""
-        return self._with({**self.tables, table: reached}, now, table)
+    def announced(self, table: str, version: int) -> GroupWatermark:
+        """Somebody is about to show this version: nobody may say more of the one before, whenever he has seen it."""
+        known = self.tables.get(table)
+        if known is not None and version <= known.version:
+            return self
+        return self._awaiting(table, max(version, self.coming.get(table, 0)))
+
+    def lowered(self, table: str, coming: Reached, now: datetime) -> GroupWatermark:
+        """What this version covers less than the one that is shown is taken back."""
+        known = self.tables.get(table)
+        if known is None or coming.version <= known.version or not coming.is_below(known):
+            return self
+        return self._with({**self.tables, table: Reached(known.version, coming.through)}, now, table)
+
+    def _awaiting(self, table: str, version: int | None) -> GroupWatermark:
+        others = {name: one for name, one in self.coming.items() if name != table}
+        return replace(self, coming=others if version is None else dict(sorted({**others, table: version}.items())))
 
     def without_view_of(self, table: str, now: datetime) -> GroupWatermark:
         """The mirror shows nothing of this member any more."""
-        return self._with({**self.tables, table: None}, now, table) if self.tables.get(table) is not None else self
+        shown = self._with({**self.tables, table: None}, now, table) if self.tables.get(table) is not None else self
+        return shown._awaiting(table, None)
 
     def forgotten(self, table: str, now: datetime) -> GroupWatermark:
         """The table is no member any more: the watermark may go on without it."""
-        return self._with({name: one for name, one in self.tables.items() if name != table}, now, table)
+        made = self._with({name: one for name, one in self.tables.items() if name != table}, now, table)
+        return made._awaiting(table, None)
 
     def _with(self, tables: Mapping[str, Reached | None], now: datetime, table: str) -> GroupWatermark:
         """A move back is written down."""
@@ -127,6 +145,7 @@ class GroupWatermark:
                 {"at": _text(move.at), "was": _text(move.was), "now": _text(move.now), "table": move.table}
                 for move in self.moves_back
             ],
+            "coming": dict(self.coming),
         }
         return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
 
@@ -142,7 +161,8 @@ class GroupWatermark:
                 MoveBack(_time(move["at"]), _time(move["was"]), _or_none(move["now"]), _name(move["table"]))
                 for move in document["moves_back"]
             )
-            return cls(_name(document["group"]), tables, moves)
+            coming = {_name(name): _version(one) for name, one in document.get("coming", {}).items()}
+            return cls(_name(document["group"]), tables, moves, coming)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as err:
             raise PermanentError(
                 "read watermark",
@@ -163,10 +183,13 @@ def _text(moment: datetime | None) -> str | None:
 def _reached(document: Any) -> Reached | None:
     if document is None:
         return None
-    version = document["version"]
-    if type(version) is not int or not 0 < version < 1 << 62:
-        raise ValueError(f"version is {repr(version)[:100]}")
-    return Reached(version, _time(document["through"]))
+    return Reached(_version(document["version"]), _time(document["through"]))
+
+
+def _version(number: Any) -> int:
+    if type(number) is not int or not 0 < number < 1 << 62:
+        raise ValueError(f"version is {repr(number)[:100]}")
+    return number
 
 
 def _name(text: Any) -> str:

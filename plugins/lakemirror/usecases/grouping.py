@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 
 from lakemirror import bridge, currency
 from lakemirror.config.models import Config
@@ -47,11 +48,12 @@ def note_current(
     currency.note(store, layout, currency.Current(version, as_of, source_committed_at))
 
 
-def lower_before(
+def announce(
     store: ObjectStore, location: str, group: str, table: TableRef, layout: TableLayout, coming: Marker, now: datetime
 ) -> None:
     """The mirror catalog is about to show this version."""
-    groups.lower(store, location, group, str(table), groups.reached(store, layout, coming), now)
+    covered = partial(groups.reached, store, layout, coming)
+    groups.announce(store, location, group, str(table), coming.version, covered, now)
 
 
 def record_shown(

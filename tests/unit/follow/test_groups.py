@@ -208,3 +208,37 @@ def test_any_name_is_one_object_below_the_folder(store: ObjectStore, name: str) 
     assert groups.load(store, HOME, name) is not None
     assert groups.names(store, HOME) == (name,)
     assert groups.uri_of(HOME, name).count("/") == f"{HOME}/_groups/x".count("/")
+
+
+def test_nobody_raises_an_entry_while_a_newer_version_is_announced(store: ObjectStore) -> None:
+    """That one covers less, and may be shown at any time; what is shown less than the entry says still counts."""
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(1)), at(2))
+    groups.announce(store, HOME, "g", "a", 3, lambda: Reached(3, at(1), is_older=True), at(3))
+    late = Reached(2, at(9))
+    found = groups.record(store, HOME, "g", ["a", "b"], "a", late, at(10), lambda: late)
+    assert (found.tables, found.coming) == ({"a": Reached(2, at(1)), "b": None}, {"a": 3})
+    back = Reached(1, at(0.5))
+    found = groups.record(store, HOME, "g", ["a"], "a", back, at(11), lambda: back)
+    assert (found.tables["a"], found.coming) == (back, {"a": 3})
+    found = groups.record(store, HOME, "g", ["a"], "a", Reached(3, at(2)), at(12))
+    assert (found.tables["a"], found.coming) == (Reached(3, at(2)), {})
+    assert groups.load(store, HOME, "g") == found
+
+
+def test_what_an_announced_version_covers_is_asked_when_nobody_can_raise_the_entry(store: ObjectStore) -> None:
+    groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(1)), at(2))
+
+    def covered() -> Reached:
+        raised = groups.record(store, HOME, "g", ["a"], "a", Reached(2, at(9)), at(9), lambda: Reached(2, at(9)))
+        assert raised.tables["a"] == Reached(2, at(1))
+        return Reached(3, at(0.5), is_older=True)
+
+    groups.announce(store, HOME, "g", "a", 3, covered, at(10))
+    found = groups.load(store, HOME, "g")
+    assert found is not None
+    assert (found.tables["a"], found.watermark, len(found.moves_back)) == (Reached(2, at(0.5)), at(0.5), 1)
+
+
+def test_a_table_that_is_gone_is_announced_no_more(store: ObjectStore) -> None:
+    groups.announce(store, HOME, "g", "a", 1, lambda: Reached(1, at(1)), at(2))
+    assert groups.record_gone(store, HOME, "g", "a", at(3), lambda: True).coming == {}

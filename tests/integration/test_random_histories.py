@@ -143,7 +143,7 @@ def test_lists_that_were_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     history.move_lists(0, 0, 0)
     if forgets:
         monkeypatch.setattr(VersionIndex, "moved", lambda index, lists: frozenset())
-        with pytest.raises(PermanentError, match="the manifest list of the head is not in the bucket"):
+        with pytest.raises(PermanentError, match="this manifest list is not in the bucket"):
             history.sync(0, 0, 1)
     else:
         history.sync(0, 0, 1)

@@ -109,7 +109,12 @@ def test_an_appended_file(long_lake: Lake) -> None:
     )
     assert recorder.uris("source", "stream", "head", "list", *WRITES) == []
     assert old_objects_read(long_lake, recorder, before) == sorted(
-        ["_control/lease.json", f"_ready/v{version}.ready.json", newest_index(long_lake, version)]
+        [
+            "_control/lease.json",
+            "_control/lease.json",
+            f"_ready/v{version}.ready.json",
+            newest_index(long_lake, version),
+        ]
     )
     listed = [uri.split("shop/orders/")[-1].split("/")[0] for uri in recorder.uris("mirror", "list")]
     assert listed == ["_ready", "_ready"], "before it plans, and when it has published"
@@ -141,7 +146,13 @@ def test_a_rewritten_manifest(long_lake: Lake) -> None:
     assert recorder.uris("source", "stream") == []
     copy = old.manifest_path.split("shop/orders/")[-1]
     assert old_objects_read(long_lake, recorder, before) == sorted(
-        ["_control/lease.json", f"_ready/v{version}.ready.json", newest_index(long_lake, version), copy]
+        [
+            "_control/lease.json",
+            "_control/lease.json",
+            f"_ready/v{version}.ready.json",
+            newest_index(long_lake, version),
+            copy,
+        ]
     )
 
 

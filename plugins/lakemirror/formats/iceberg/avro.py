@@ -32,7 +32,6 @@ MAX_SCHEMA_VALUES = 1 << 20
 MAX_BLOCK_BYTES = 1 << 28  # of one block, packed or unpacked: what is in memory at once
 MAX_PLAIN_BYTES = 1 << 29  # of all blocks together that `parse` unpacks
 MAX_STREAM_BYTES = 1 << 34  # of all blocks together that are unpacked one after the other: an end even to endless bombs
-_LEVEL = 1
 _CODECS: dict[str, compression.Codec] = {"snappy": "snappy", "zstandard": "zstd", "bzip2": "bzip2"}
 _CRC_BYTES = 4  # after each block of snappy: CRC-32 of the plain bytes
 # isal's stubs declare IsalError as a value, though it is a class
@@ -187,9 +186,7 @@ def _inflate(packed: bytes, room: int) -> bytes:
 def _pack(codec: str, plain: bytes) -> bytes:
     if codec == "null":
         return plain
-    if codec == "deflate":
-        return bytes(isal_zlib.compress(plain, _LEVEL, -15))
-    packed = compression.pack(_CODECS[codec], plain)
+    packed = compression.pack("deflate" if codec == "deflate" else _CODECS[codec], plain)
     return packed + zlib.crc32(plain).to_bytes(_CRC_BYTES, "big") if codec == "snappy" else packed
 
 

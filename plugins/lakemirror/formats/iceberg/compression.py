@@ -43,6 +43,7 @@ def unpack(codec: Codec, packed: bytes, room: int) -> bytes:
 
 def pack(codec: Codec, plain: bytes) -> bytes:
     if codec == "deflate":
+        # not `isal_zlib.compress`: of one process in some hundreds it makes other bytes, by where its memory lies
         packer = isal_zlib.compressobj(_DEFLATE_LEVEL, isal_zlib.DEFLATED, -15)
         return bytes(packer.compress(plain) + packer.flush())
     if codec == "bzip2":

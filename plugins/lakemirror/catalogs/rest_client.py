@@ -30,7 +30,7 @@ Json = dict[str, Any]
 RETRIES: Final = 3
 FIRST_PAUSE_S: Final = 0.6
 _LONGEST_PAUSE_S: Final = 20.0
-_OF_STORES: Final = ("s3.", "gcs.", "client.")
+_WAYS_IN: Final = ("s3.endpoint", "s3.access-key-id", "client.access-key-id", "gcs.service.host", "gcs.oauth2.token")
 _THROTTLED: Final = 429
 _EXPIRED: Final = (401, 419)
 _FORBIDDEN: Final = 403
@@ -82,14 +82,14 @@ class RestClient:
     def properties(self) -> dict[str, str]:
         """All properties in force, with what the server hands out; those of the login are left out.
 
-        Where it cannot be asked, or does not let us in, those of the configuration, if they tell of a store: who works
-        on the store alone does not need the catalog.
+        Where it cannot be asked, or does not let us in, those of the configuration, if they tell the way into a store:
+        who works on the store alone does not need the catalog.
         """
         try:
             found = self._connected("open catalog").properties
         except LakemirrorError as err:
-            if not any(key.startswith(_OF_STORES) for key in self._given):
-                raise
+            if not any(key in self._given for key in _WAYS_IN):
+                raise  # what is missing may be the server's to tell
             log.warning("%s; going on with the properties of the configuration", err)
             found = self._given
         return {key: value for key, value in found.items() if key not in LOGIN and not key.startswith("gcp.auth.")}

@@ -19,7 +19,7 @@ from lakemirror.model.marker import Marker
 from lakemirror.model.source_name import snapshot_asked_for
 from lakemirror.storage.port import Condition, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 
-_TRIES = 16
+_TRIES = 64  # each time somebody was faster: all tables of a group may be followed at once
 log = logging.getLogger(__name__)
 
 

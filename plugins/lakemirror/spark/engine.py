@@ -182,7 +182,9 @@ def _told_as_ours() -> Iterator[None]:
         yield
     except Py4JJavaError as err:
         ours = escaped(err)
-        raise err if ours is None else ours from err
+        if ours is None:
+            raise
+        raise ours from err
 
 
 class _Enveloped:

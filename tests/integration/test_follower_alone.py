@@ -147,7 +147,7 @@ def test_ten_processes_of_one_marker_on_sql(tmp_path: Path) -> None:
 def test_a_replicator_with_the_mirrors_catalog_gone(served: FaultyLake) -> None:
     """It may be in another network, and need not be let in there."""
     served.append()
-    with App.load(str(served.write("no-catalog.yaml", mirror_catalog="http://127.0.0.1:1"))) as app:
+    with App.load(str(served.write("no-catalog.yaml", patience_s=30, mirror_catalog="http://127.0.0.1:1"))) as app:
         assert app.mirror(TABLE).version == 1
         with pytest.raises(TransientError):
             app.follow(TABLE)

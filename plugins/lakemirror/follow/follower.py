@@ -174,7 +174,7 @@ def follow(
     head = head_of(catalog, store, layout, table)
     if head is not None and head.version is None:
         _judge_foreign(table, head, marker, adopt=adopt, overwrite_foreign=overwrite_foreign)
-        _refuse_older(store, layout, head, marker)
+        _refuse_older(table, store, layout, head, marker)
     is_demoted = head is not None and head.version is not None and waiting.ordinals.lacks(head.version)
     if marker is None or waiting.found is None:
         return Outcome(None, head, committed=False, is_demoted=is_demoted)
@@ -215,7 +215,7 @@ def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt:
     )
 
 
-def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, marker: Marker | None) -> None:
+def _refuse_older(table: TableRef, store: ObjectStore, layout: TableLayout, head: Head, marker: Marker | None) -> None:
     """LostRaceError if a foreign head was made from a version of ours that is newer than what would go over it.
 
     It came after this run has listed them, or was demoted since: either way readers would go back. A version that never
@@ -237,7 +237,10 @@ def _refuse_older(store: ObjectStore, layout: TableLayout, head: Head, marker: M
     except ObjectNotFound:
         return
     told = f"the mirror's head was made from v{claimed}, and this run knows none after v{marker.version} that counts"
-    hint = f"run again; if v{claimed} was demoted, when it is restored or a newer version is published"
+    hint = (
+        f"run again; if v{claimed} was demoted, when it is restored or a newer version is published; where the source "
+        f"has nothing newer, {drop_foreign(table)} and then sync register the mirror anew"
+    )
     raise LostRaceError("follow", head.metadata_uri, told, hint)
 
 

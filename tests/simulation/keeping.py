@@ -51,6 +51,7 @@ class Done:
         self.is_set = True
         if self.keeper is not None:
             self.keeper.wakes_at = 0.0
+            self.keeper = None  # which knows this event: neither holds the other any longer
 
 
 @contextmanager

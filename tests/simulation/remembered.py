@@ -135,11 +135,7 @@ class _Run:
         is_well, found = answer
         if is_well:
             return found
-        del answer
-        try:
-            raise found.with_traceback(None)
-        finally:
-            del found  # which knows this frame by now
+        raise copy(found)  # what is raised holds on to all that is at work, this run and its answers included
 
 
 def _answered(make: Perform, request: Request) -> tuple[bool, Any]:

@@ -19,7 +19,7 @@ from lakemirror.copying.hub import Hub
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import opened
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
-from lakemirror.replicate.copy import COPIED, WORK, CopySegments, ranges_folder, read_items, work_of
+from lakemirror.replicate.copy import COPIED, WORK, CopySegments, Item, ranges_folder, read_items, work_of
 from lakemirror.replicate.ledger import Ledgers
 from lakemirror.replicate.leftovers import Leftovers, abort_leftovers
 from lakemirror.replicate.plan import Plan, Segment
@@ -70,7 +70,7 @@ def copy_objects(
     planned = (*plan.of("copy"), *plan.of("split"))
     _check_keys(plan, context)
     resumes = bool(planned) and not _is_first(context.mirror, started_uri)
-    work, finishing = _work(plan, context)
+    work, finishing = (pa.Table.from_pylist(rows, WORK) for rows in _work(plan, context))
     large = plan.of("split") if finishing.num_rows else ()
     all_files, all_bytes = _volume(planned)
     large_files, large_bytes = _volume(large)
@@ -112,8 +112,7 @@ def copy_objects(
 
 def work_rows(plan: Plan, context: StageContext) -> int:
     """Into how many rows of work the plan falls that can be done at once: each range of a large file is one."""
-    rows: int = _work(plan, context)[0].num_rows
-    return rows
+    return len(_work(plan, context)[0])
 
 
 def _volume(planned: Sequence[Segment]) -> tuple[int, int]:
@@ -134,7 +133,7 @@ def _check_keys(plan: Plan, context: StageContext) -> None:
                 )
 
 
-def _work(plan: Plan, context: StageContext) -> tuple[pa.Table, pa.Table]:
+def _work(plan: Plan, context: StageContext) -> tuple[list[Item], list[Item]]:
     """What can be done at once, the large first, and what comes after it.
 
     A large file that its store copies by itself is one request, and no work to be shared.
@@ -152,7 +151,7 @@ def _work(plan: Plan, context: StageContext) -> tuple[pa.Table, pa.Table]:
             rows.append(work_of(segment, "range", part_bytes, chosen))
         finishing.append(work_of(segment, "finish", part_bytes))
     rows += [work_of(segment, "files", settings.part_bytes) for segment in whole]
-    return pa.Table.from_pylist(rows, WORK), pa.Table.from_pylist(finishing, WORK)
+    return rows, finishing
 
 
 @contextmanager

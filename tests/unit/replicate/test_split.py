@@ -79,13 +79,13 @@ def test_files_above_the_bound_are_segments_of_their_own(bench: Bench) -> None:
         ("split", 1, 1024),
     ]
     work, finishing = _work(plan, context(bench))
-    steps = [(row["step"], row["first_part"], row["parts"]) for row in work.to_pylist()]
+    steps = [(row["step"], row["first_part"], row["parts"]) for row in work]
     ranges = [("range", 1, 6), ("range", 7, 5), ("range", 12, 5), ("range", 17, 5)]
     assert sorted(steps, key=str) == sorted([*ranges, ("range", 1, 4), ("range", 5, 3), ("files", None, None)], key=str)
-    assert finishing["step"].to_pylist() == ["finish", "finish"]
-    weights = sorted(weight - FILE_COST_BYTES for weight in work["weight"].to_pylist())
+    assert [row["step"] for row in finishing] == ["finish", "finish"]
+    weights = sorted(row["weight"] - FILE_COST_BYTES for row in work)
     assert weights == [150, 200, 250, 250, 250, 300, 301 + FILE_COST_BYTES]
-    assert sorted(weight - FILE_COST_BYTES for weight in finishing["weight"].to_pylist()) == [301, 1024]
+    assert sorted(row["weight"] - FILE_COST_BYTES for row in finishing) == [301, 1024]
 
 
 def test_ranges_meet_in_one_object_with_the_sum_of_the_whole(bench: Bench) -> None:

@@ -38,7 +38,7 @@ from lakemirror.storage.port import (
 from lakemirror.storage.wrappers.forward import ForwardingStore
 
 T = TypeVar("T")
-Failures = list[TransientError]
+Failures = list[str]  # what each said: an error that is kept would hold on to the frame that keeps it
 
 
 class RetryingStore(ForwardingStore):
@@ -132,7 +132,7 @@ class RetryingStore(ForwardingStore):
             try:
                 return attempt()
             except TransientError as err:
-                failed.append(err)
+                failed.append(err.message)
                 ceiling_s = min(self._max_delay_s, self._base_delay_s * 2 ** (len(failed) - 1))
                 delay_s = self._random() * ceiling_s
                 if len(failed) >= self._attempts or self._clock() + delay_s > end_at:

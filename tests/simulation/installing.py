@@ -32,7 +32,7 @@ from lakemirror.usecases import fencing, mirror, stages, workbench
 from tests.simulation import keeping
 
 T = TypeVar("T")
-_METADATA: dict[Hashable, tuple[Any, Any]] = {}
+_KNOWN: dict[Callable[..., Any], dict[Hashable, tuple[Any, Any]]] = {}  # of each pure function, for all variants
 
 
 class InPlace:
@@ -80,23 +80,19 @@ def _remembered(name: str, work: Callable[..., Any], key: Callable[..., Hashable
     return stage
 
 
-def _once(
-    work: Callable[..., T],
-    key: Callable[..., Hashable],
-    known: dict[Hashable, tuple[Any, Any]] | None = None,
-    most: int = 1 << 14,
-) -> Callable[..., T]:
-    """A pure function whose results never change is computed once for each input."""
-    known = {} if known is None else known
+def _once(work: Callable[..., T], key: Callable[..., Hashable], most: int = 1 << 14) -> Callable[..., T]:
+    """A pure function whose results never change is computed once for each input; a broken one is another function."""
+    known = _KNOWN.setdefault(work, {})
 
     @wraps(work)
     def found(*arguments: Any, **named: Any) -> T:
         place = key(*arguments, **named)
-        if place not in known:
+        there = known.get(place)
+        if there is None:
             if len(known) > most:
                 known.clear()
-            known[place] = arguments, work(*arguments, **named)  # what is kept keeps its id
-        return known[place][1]  # type: ignore[no-any-return]
+            there = known[place] = arguments, work(*arguments, **named)  # what is kept keeps its id
+        return there[1]  # type: ignore[no-any-return]
 
     return found
 
@@ -112,7 +108,7 @@ def _stream_of(table: pa.Table) -> bytes:
 def altered() -> list[str]:
     """Metadata files whose parsed JSON somebody has changed, which others get to see then; there must be none."""
     parse = inspect.unwrap(metadata_json.parse)
-    return [uri for (data, uri), found in _METADATA.values() if parse(data, uri) != found]
+    return [uri for (data, uri), found in _KNOWN[parse].values() if parse(data, uri) != found]
 
 
 @contextmanager
@@ -128,9 +124,11 @@ def installed() -> Iterator[None]:
     def of_source(*arguments: Any) -> Hashable:
         return arguments[4:]
 
-    checksum = Marker.checksum
+    checksum, plan_id = Marker.checksum, Change.expected_plan_id
     assert isinstance(checksum, property)
+    assert isinstance(plan_id, property)
     assert checksum.fget is not None
+    assert plan_id.fget is not None
     copy = _remembered("copy", mirror.copy_objects, of_context)
     replaced: list[tuple[Any, str, Any]] = [
         (process, "name_of_this_process", lambda: getcurrent().actor.new_name()),
@@ -155,12 +153,13 @@ def installed() -> Iterator[None]:
         (segments, "_decode", _once(segments._decode, lambda data, schema, required: (data, tuple(schema.names)))),
         (segments, "encode", _once(segments.encode, _stream_of)),
         (Config, "knobs_for", _once(Config.knobs_for, lambda config, table: (id(config), table))),
+        (Change, "expected_plan_id", property(_once(plan_id.fget, id))),
         (Change, "to_bytes", _once(Change.to_bytes, id)),
         (Change, "from_bytes", staticmethod(_once(Change.from_bytes, lambda data, uri: (data, uri)))),
         (manifest_list, "read", _once(manifest_list.read, lambda data, uri, seen=None: (data, uri))),
         (avro, "_check_schema", _once(avro._check_schema, bytes)),
         (Change, "rows", _once(Change.rows, lambda change, *states: (id(change.manifests), states))),
-        (metadata_json, "parse", _once(metadata_json.parse, lambda data, uri: (data, uri), _METADATA)),
+        (metadata_json, "parse", _once(metadata_json.parse, lambda data, uri: (data, uri))),
         (Marker, "checksum", property(_once(checksum.fget, lambda marker: marker))),
         (Marker, "from_bytes", staticmethod(_once(Marker.from_bytes, lambda data, uri: (data, uri)))),
         (mirror, "detect", _remembered("detect", mirror.detect, of_source)),

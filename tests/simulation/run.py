@@ -96,6 +96,7 @@ def search(job: Job) -> Outcome:
         if scene.world.violation is not None:
             finding = Finding(seed, scene.world.violation, tuple(scene.choices.made))
             return Outcome(schedules, steps, faults, (finding,))
+        del scene
         if seed % COLLECT_EVERY == 0:
             gc.collect()
             gc.freeze()  # what is remembered stays, and need not be looked at again

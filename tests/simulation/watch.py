@@ -53,6 +53,7 @@ _SHOWN: dict[str, Callable[[Json], Any]] = {
     "properties": lambda metadata: metadata["properties"],
 }
 _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
+_VIEWS_AT_MOST = 1 << 13
 _SOURCES: dict[str, View] = {}
 
 
@@ -242,6 +243,8 @@ class Watch:
         if known is None or any(self.objects.get(uri) != what for uri, what in known[1].items()):
             found = view(self.objects, metadata_uri, (ROOT,))
             known = found, {uri: self.objects[uri] for uri in found.closure}
+            if len(_VIEWS) >= _VIEWS_AT_MOST:
+                _VIEWS.clear()
             _VIEWS[data] = known
         self._compare(known[0], self.source_view(marker["source_metadata_location"]), number)
         return {**known[1], marker["index_uri"]: index}

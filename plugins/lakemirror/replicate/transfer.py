@@ -19,8 +19,8 @@ from lakemirror.copying.hub import Hub
 from lakemirror.copying.model import CopyItem
 from lakemirror.copying.ports import opened
 from lakemirror.errors import LakemirrorError, PermanentError, SourceVanishedError
-from lakemirror.replicate.copy import COPIED, WORK, CopySegments, Item, ranges_folder, read_items, work_of
-from lakemirror.replicate.ledger import Ledgers
+from lakemirror.replicate.copy import COPIED, WORK, CopySegments, ranges_folder, read_items, work_of
+from lakemirror.replicate.ledger import Item, Ledgers
 from lakemirror.replicate.leftovers import Leftovers, abort_leftovers
 from lakemirror.replicate.plan import Plan, Segment
 from lakemirror.replicate.progress import FilesTold

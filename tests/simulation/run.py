@@ -31,7 +31,7 @@ T = TypeVar("T")
 Found = TypeVar("Found")
 CHUNK = 100
 _KEPT = ExitStack()  # of a process that works for `spread`
-COLLECT_EVERY = 50
+COLLECT_EVERY = 400
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class Ordinals:
         return self.ready[-1] if self.ready else None
 
     @property
+    def is_newest_last(self) -> bool:
+        """Whether no later version was ever ready that does not count any more: readers cannot have seen one."""
+        return self.newest == self.last_used
+
+    @property
     def gone(self) -> frozenset[int]:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)

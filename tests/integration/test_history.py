@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+from lakemirror import bridge
 from lakemirror.errors import PermanentError, UsageError
+from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
+from lakemirror.storage.objects import ObstoreStore
 from tests.integration.looking import check_whole, look
 from tests.lake import ORDERS, Lake, path_of, rows
 from tests.stores import Recorder
@@ -267,4 +271,27 @@ def test_ordinals_of_demoted_markers_are_never_used_again(lake: Lake, orders: Ta
     (folder / "v2.demoted.json").write_text("{}")
     orders.append(rows(3, 3))
     assert lake.sync().version == 3
+    in_step(lake)
+
+
+@pytest.mark.parametrize("is_foreign", [False, True], ids=["ours", "foreign"])
+def test_what_the_source_shows_again_is_published_once_more(lake: Lake, orders: Table, *, is_foreign: bool) -> None:
+    """v2 was seen, and is demoted; the source is back where v1 was. Readers are not led back to v1: it comes as v3."""
+    first = orders.metadata_location
+    orders.append(rows(3, 3))
+    lake.sync()
+    if is_foreign:
+        with lake.mirror_catalog() as theirs:
+            theirs.load_table(str(ORDERS)).append(rows(1, 99))
+    with connect(lake.folder / "source.db") as database:
+        database.execute("UPDATE iceberg_tables SET metadata_location = ?", [first])
+    layout = TableLayout.of(f"file://{lake.mirror_folder}", ORDERS)
+    bridge.demote(ObstoreStore({}), layout, 2, lambda: None)
+    assert lake.app().watch_source().look([ORDERS]).hints == {ORDERS: first}
+    result = lake.mirror()
+    assert (result.version, result.snapshot_id, result.copied_files) == (3, head_of(orders), 0)
+    assert lake.app().watch_source().look([ORDERS]).hints == {}
+    again = lake.mirror()
+    assert (again.version, again.lane) == (3, "none")
+    assert lake.follow(overwrite_foreign=is_foreign).committed
     in_step(lake)

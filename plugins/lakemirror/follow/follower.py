@@ -237,10 +237,7 @@ def _refuse_older(table: TableRef, store: ObjectStore, layout: TableLayout, head
     except ObjectNotFound:
         return
     told = f"the mirror's head was made from v{claimed}, and this run knows none after v{marker.version} that counts"
-    hint = (
-        f"run again; if v{claimed} was demoted, when it is restored or a newer version is published; where the source "
-        f"has nothing newer, {drop_foreign(table)} and then sync register the mirror anew"
-    )
+    hint = f"run again; if v{claimed} was demoted, after the next `mirror {table}`, which publishes a newer version"
     raise LostRaceError("follow", head.metadata_uri, told, hint)
 
 

@@ -124,15 +124,18 @@ def _step_to(
         if newest is None:
             raise PermanentError("detect", str(table), "the source catalog has no such table", "check its name")
         return Unchanged(newest, "the source table was dropped; the mirror stays as it is", is_current=False)
-    if newest is not None and newest.source_metadata_location == source_name(location, target_snapshot_id):
-        return Unchanged(newest, "the source has not changed")
+    # Readers may have seen a later version that was demoted since, or somebody may have built on it. They are never led
+    # back: what the source shows again is published once more.
+    last = newest if chain.ordinals.is_newest_last else None
+    if last is not None and last.source_metadata_location == source_name(location, target_snapshot_id):
+        return Unchanged(last, "the source has not changed")
     metadata = read_metadata(sides.source, location)
     metadata_json.refuse_unsupported(metadata, str(table), accepts_v1=policy.accepts_v1)
     head = _head(metadata, target_snapshot_id, table)
     fingerprint = fingerprint_of(metadata, head)
-    if newest is not None and newest.epoch == metadata["table-uuid"] and newest.source_fingerprint == fingerprint:
+    if last is not None and last.epoch == metadata["table-uuid"] and last.source_fingerprint == fingerprint:
         told = "nothing that a reader could see has changed on the source"
-        return Unchanged(newest, told, committed_at=metadata_json.at(metadata["last-updated-ms"]))
+        return Unchanged(last, told, committed_at=metadata_json.at(metadata["last-updated-ms"]))
     if newest is not None:
         _check_policy(table, metadata, head, newest, policy)
     same_epoch = newest is not None and newest.epoch == metadata["table-uuid"]

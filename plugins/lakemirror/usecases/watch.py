@@ -158,8 +158,10 @@ class SourceWatch:
 
     def _mirrored_from(self, table: TableRef) -> str | None:
         store, layout = self._ports.mirror_store, self._ports.layout(table)
-        newest = bridge.published(store, layout).newest
-        return None if newest is None else bridge.read_ready(store, layout, newest).source_metadata_location
+        found = bridge.published(store, layout)
+        if found.newest is None or not found.is_newest_last:  # nothing yet, or what a run publishes once more
+            return None
+        return bridge.read_ready(store, layout, found.newest).source_metadata_location
 
 
 Watch = ReadyWatch | SourceWatch

@@ -496,7 +496,7 @@ def test_a_way_out_does_not_lead_back_to_an_older_version(lake: Lake, way: str) 
     bridge.demote(STORE, layout(lake), 2, lambda: None)
     with pytest.raises(LostRaceError, match="was made from v2, and this run knows none after v1") as told:
         follow(ORDERS, layout(lake), catalog(lake), STORE, **{way: True})
-    assert f"drop-mirror {ORDERS} --yes --overwrite-foreign" in told.value.hint
+    assert f"after the next `mirror {ORDERS}`" in told.value.hint
     bridge.restore(STORE, layout(lake), 2)
     assert follow(ORDERS, layout(lake), catalog(lake), STORE, **{way: True}).committed
     assert lake.mirror_rows() == lake.source_rows()

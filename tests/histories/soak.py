@@ -24,7 +24,7 @@ from tests.duckdb_judge import DuckDbJudge
 from tests.histories import machine, spark_machine
 from tests.judge import Judge, what_is_missing
 from tests.simulation import run as simulation
-from tests.simulation.scene import settings_of
+from tests.simulation.scene import KINDS
 
 SPARK_STEPS = 30
 SCHEDULES = 5_000  # simulated ones of a turn
@@ -42,17 +42,25 @@ def by_spark(judge: Judge, seed: int) -> str:
     return f"a history of {SPARK_STEPS} steps by Spark"
 
 
+def kind_of(seed: int) -> str:
+    """Every second turn is of ordinary schedules; the others are about one thing each, by turns."""
+    directed = [kind for kind in KINDS if kind]
+    return directed[seed // 2 % len(directed)] if seed % 2 else ""
+
+
 def simulated(processes: simulation.Processes, seed: int) -> str:
-    first = seed * SCHEDULES
-    outcome = processes.run(first, SCHEDULES)
+    first, kind = seed * SCHEDULES, kind_of(seed)
+    outcome = processes.run(first, SCHEDULES, kind)
     for finding in outcome.findings:
         with simulation.ready():
-            raise AssertionError(simulation.explained(finding, settings_of(finding.seed)))
-    return f"{outcome.schedules} simulated schedules from {first} with {outcome.faults} faults"
+            raise AssertionError(simulation.explained(finding, KINDS[kind](finding.seed)))
+    about = f" about {kind}" if kind else ""
+    return f"{outcome.schedules} simulated schedules{about} from {first} with {outcome.faults} faults"
 
 
 REPLAY = {
-    "simulated": f".venv/bin/python -m tests.simulation.run --seed $(({{seed}} * {SCHEDULES})) --schedules {SCHEDULES}",
+    "simulated": f".venv/bin/python -m tests.simulation.run --seed $(({{seed}} * {SCHEDULES})) --schedules {SCHEDULES} "
+    "--kind '{kind}'",
     "by hand": "make test T=tests/integration/test_random_histories.py PYTEST_ARGS='--history-seed={seed}'",
     "by Spark": "make test T=tests/e2e/test_random_spark_histories.py "
     f"PYTEST_ARGS='--history-seed={{seed}} --history-steps={SPARK_STEPS}'",
@@ -84,7 +92,7 @@ def soak(kinds: dict[str, Kind], seeds: Iterator[int], deadline: float) -> list[
                 told = kinds[kind](seed)
             print(f"ok      seed {seed}: {told} in {time.monotonic() - start:.1f} s", flush=True)
         except Exception:  # noqa: BLE001 — any failure of a history is a finding; the next one goes on
-            failed.append(REPLAY[kind].format(seed=seed))
+            failed.append(REPLAY[kind].format(seed=seed, kind=kind_of(seed)))
             print(f"FAILED  seed {seed}: {kind}, after {time.monotonic() - start:.1f} s", flush=True)
             traceback.print_exc()
             print(f"again:  {failed[-1]}", flush=True)

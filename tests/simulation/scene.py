@@ -45,6 +45,7 @@ class Settings:
     grouped: bool = False  # the table belongs to a group in any case
     stories: tuple[str, ...] = ()  # one of these; none: any
     begun: bool = False  # the mirror shows the first state before anything else happens
+    meddled: bool = False  # somebody else writes to the mirror in any case
 
 
 def settings_of(seed: int) -> Settings:
@@ -64,6 +65,9 @@ KINDS: dict[str, Callable[[int], Settings]] = {
     ),
     "guards": lambda seed: Settings(
         fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties", "evolved"), begun=True
+    ),
+    "undone": lambda seed: Settings(
+        fence=seed % 2 == 0, about="markers", reconciled=True, meddled=True, stories=("undone",), begun=True
     ),
     "swaps": lambda seed: Settings(rest=True, swaps=True, about="commits", stories=("remade",), begun=True),
     "updates": lambda seed: Settings(fence=seed % 2 == 0, rest=True, swaps=seed % 4 == 0, about="commits"),
@@ -103,7 +107,7 @@ class Scene:
             self._add("reconciler", self._reconcile)
         if self.choices.of(6) == 5:
             self._add("dropper", self._drop)
-        if self.choices.of(8) == 7:
+        if self.settings.meddled or self.choices.of(8) == 7:
             self._add(strangers.NAME, self._meddle)
             self._add("operator", self._find_a_way_out)
         world.run(STEPS_AT_MOST)

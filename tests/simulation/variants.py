@@ -199,6 +199,11 @@ def dropped_counts() -> AbstractContextManager[None]:
     return replaced(bridge, "published", old, "if version not in late")
 
 
+def left_where_they_are() -> AbstractContextManager[None]:
+    """A run has nothing to do though a version was demoted that readers may have seen."""
+    return replaced(detect, "_step_to", "newest if chain.ordinals.is_newest_last else None", "newest")
+
+
 def unguarded() -> AbstractContextManager[None]:
     """A commit that brings no new head to a REST catalog moves no number that requirements can name."""
     old = "is_guarded = may_guard and not _has_new_head(old, new)"
@@ -251,4 +256,5 @@ BROKEN: dict[str, Broken] = {
     "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4, 9),
+    "nothing to do after a demotion": _of(left_where_they_are, 9, kind="undone"),
 }

@@ -386,6 +386,34 @@ def test_the_way_out_of_a_foreign_append(
             lake.source.load_table(str(table)).append(rows(1, version + 1))
 
 
+def test_a_commit_that_was_sent_before_a_drop_comes_too_late(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is registered after the drop differs from what was there before in properties, which nobody can name."""
+    table, lake = mirrored(services, tmp_path, monkeypatch)
+    catalog, store = RestCatalog("cloud", services.mirror_properties), ObstoreStore(services.mirror_properties)
+    before = catalog.load(table)
+
+    def published(color: str) -> Published:
+        with lake.source.load_table(str(table)).transaction() as change:
+            change.set_properties(color=color)
+        marker = str(lake.mirror(table).marker)
+        uri = json.loads(store.get(marker, max_bytes=1 << 20).data)["metadata_uri"]
+        return Published(uri, json.loads(store.get(uri, max_bytes=1 << 20).data))
+
+    late = published("red")
+    lake.app().drop_mirror(table)
+    published("blue")
+    assert lake.app().follow(table).version == 3
+    with pytest.raises(LostRaceError):
+        catalog.commit(table, before, late)
+    shown = catalog.load(table)
+    assert shown is not None
+    assert shown.metadata is not None
+    properties = shown.metadata["properties"]
+    assert (properties["color"], properties["lakemirror.version"]) == ("blue", "3")
+
+
 def test_a_head_whose_file_is_gone_can_be_dropped(services: Services) -> None:
     """The server still has the table, and says what it lacks."""
     world = World(services, 2)

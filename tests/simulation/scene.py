@@ -46,6 +46,7 @@ class Settings:
     stories: tuple[str, ...] = ()  # one of these; none: any
     begun: bool = False  # the mirror shows the first state before anything else happens
     meddled: bool = False  # somebody else writes to the mirror in any case
+    dropped: bool = False  # somebody drops the mirror in any case
 
 
 def settings_of(seed: int) -> Settings:
@@ -68,6 +69,9 @@ KINDS: dict[str, Callable[[int], Settings]] = {
     ),
     "undone": lambda seed: Settings(
         fence=seed % 2 == 0, about="markers", reconciled=True, meddled=True, stories=("undone",), begun=True
+    ),
+    "dropped": lambda seed: Settings(
+        fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties"), begun=True, dropped=True
     ),
     "swaps": lambda seed: Settings(rest=True, swaps=True, about="commits", stories=("remade",), begun=True),
     "updates": lambda seed: Settings(fence=seed % 2 == 0, rest=True, swaps=seed % 4 == 0, about="commits"),
@@ -105,7 +109,7 @@ class Scene:
         self._add("follower 2", self._follow)
         if self.settings.reconciled or self.choices.of(2 if world.weather.about == "markers" else 3) == 1:
             self._add("reconciler", self._reconcile)
-        if self.choices.of(6) == 5:
+        if self.settings.dropped or self.choices.of(6) == 5:
             self._add("dropper", self._drop)
         if self.settings.meddled or self.choices.of(8) == 7:
             self._add(strangers.NAME, self._meddle)

@@ -14,6 +14,7 @@ from lakemirror.catalogs import rest_commits, sql, structure, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.follow import follower, groups
+from lakemirror.formats.iceberg import metadata_json
 from lakemirror.replicate import detect, fence, pipeline
 from lakemirror.replicate.transfer import Copied
 from lakemirror.storage.port import Overwrite
@@ -199,6 +200,11 @@ def dropped_counts() -> AbstractContextManager[None]:
     return replaced(bridge, "published", old, "if version not in late")
 
 
+def number_falls() -> AbstractContextManager[None]:
+    """What is registered has the same number in every version: commits that were sent before a drop name it, too."""
+    return replaced(metadata_json, "for_mirror", 'source["last-column-id"] + lift', 'source["last-column-id"]')
+
+
 def left_where_they_are() -> AbstractContextManager[None]:
     """A run has nothing to do though a version was demoted that readers may have seen."""
     return replaced(detect, "_step_to", "newest if chain.ordinals.is_newest_last else None", "newest")
@@ -256,5 +262,6 @@ BROKEN: dict[str, Broken] = {
     "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
     "dropped versions count": _of(dropped_counts, 4, 9),
+    "a number that falls with a drop": _of(number_falls, 1, 4, kind="dropped"),
     "nothing to do after a demotion": _of(left_where_they_are, 9, kind="undone"),
 }

@@ -17,12 +17,14 @@ ALL_FORMATS = (1, 2, 3)
 class CatalogDemands:
     """What a version must keep to, known by the kind of catalog: whoever publishes one asks no server.
 
-    `has_server_logs`: the server keeps logs of its own in the metadata, which need room.
+    `has_server_logs`: the server keeps logs of its own in the metadata, which need room. `has_requirements`: a commit
+    names numbers of the metadata that it was made from, so that these must differ from version to version.
     """
 
     formats: tuple[int, ...] = ALL_FORMATS
     max_metadata_bytes: int | None = None
     has_server_logs: bool = False
+    has_requirements: bool = False
 
 
 @dataclass(frozen=True, slots=True)

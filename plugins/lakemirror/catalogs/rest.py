@@ -124,7 +124,9 @@ class RestCatalog:
     # -------------------------------------------------------------------------------------------------------- mirror
 
     def demands(self) -> CatalogDemands:
-        return CatalogDemands(self._dialect.formats, self._dialect.max_metadata_bytes, has_server_logs=True)
+        return CatalogDemands(
+            self._dialect.formats, self._dialect.max_metadata_bytes, has_server_logs=True, has_requirements=True
+        )
 
     def abilities(self) -> CatalogAbilities:
         has, dialect = self._client.has_endpoint, self._dialect

@@ -92,6 +92,7 @@ def assemble(
         change.retained,
         location=layout.root,
         dangling=change.dangling,
+        lift=change.lift,
     )
     metadata_uri = layout.metadata(document.file_name)
     put_or_adopt(mirror, metadata_uri, document.data, lambda left, right: False)

@@ -23,12 +23,12 @@ from lakemirror.replicate import control, segments
 from lakemirror.replicate.control import all_of, is_count, is_id, is_text, or_none, tuple_of
 from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
 
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
     **dict.fromkeys(("generation",), is_text),
-    **dict.fromkeys(("version", "files_at_most"), is_count),
+    **dict.fromkeys(("version", "lift", "files_at_most"), is_count),
     "from_version": or_none(is_count),
     "parent_checksum": or_none(is_text),
     "demoted": all_of(is_count),
@@ -70,6 +70,7 @@ class Change:
     from_version: int | None
     parent_checksum: str | None
     demoted: tuple[int, ...]  # ordinals that its parent does not build on, because they were demoted
+    lift: int  # of the highest column id, above the source's
     source_metadata_location: str
     source_fingerprint: str
     head: int | None
@@ -97,7 +98,7 @@ class Change:
     def expected_plan_id(self) -> str:
         """The plan's name as it follows from the change."""
         facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version}
-        parent = {"from": self.from_version, "checksum": self.parent_checksum}
+        parent = {"from": self.from_version, "checksum": self.parent_checksum, "lift": self.lift}
         source = {"source": self.source_metadata_location, "lists": self.new_lists, "statistics": self.statistics}
         return plan_id_of({**facts, **parent, **source, "paths": self.paths.digest})
 

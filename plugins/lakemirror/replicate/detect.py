@@ -43,6 +43,7 @@ class Policy:
     follow_rollback: bool = True
     follow_recreated: bool = True
     accepts_v1: bool = True  # what the mirror's catalog says to tables of format version 1
+    lifts_column_ids: bool = False  # the mirror's catalog compares numbers of the metadata, not files
     history: HistoryBudget = field(default_factory=HistoryBudget)
 
 
@@ -144,6 +145,7 @@ def _step_to(
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
+    lift = version if policy.lifts_column_ids else 0
     known, moved = _with_its_lists(known, metadata, paths)
     step = Step(table, metadata, head, known, paths, head_number=newest.sequence_number if newest else 0)
     if forgotten := moved - {*step.referenced()}:
@@ -155,7 +157,7 @@ def _step_to(
         known.mirrored,
         step.referenced(),
         policy.history,
-        lambda kept: metadata_json.for_mirror(metadata, paths, version, head, kept, location=layout.root),
+        lambda kept: metadata_json.for_mirror(metadata, paths, version, head, kept, location=layout.root, lift=lift),
     )
     unreferenced = {*retained.snapshots} - {*step.referenced()}
     earlier = known.handed_on(newest.index_sha256, unreferenced) if newest else ()
@@ -175,6 +177,7 @@ def _step_to(
         from_version=newest.version if newest else None,
         parent_checksum=newest.checksum if newest else None,
         demoted=named(chain.ordinals.overcome),
+        lift=lift,
         source_metadata_location=name,
         source_fingerprint=fingerprint,
         head=head,

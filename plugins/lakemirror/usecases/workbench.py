@@ -90,12 +90,14 @@ class Workbench:
 
     @property
     def policy(self) -> Policy:
+        demands = self.ports.mirror_catalog.demands()
         return Policy(
             small_change_files=self.knobs.small_change_files,
             small_change_bytes=self.knobs.small_change_bytes,
             follow_rollback=self.knobs.on_source_rollback == "follow",
             follow_recreated=self.knobs.on_source_recreated == "follow",
-            accepts_v1=1 in self.ports.mirror_catalog.demands().formats,
+            accepts_v1=1 in demands.formats,
+            lifts_column_ids=demands.has_requirements,
             history=self._history,
         )
 

@@ -203,16 +203,20 @@ def for_mirror(
     *,
     location: str,
     dangling: Collection[str] = (),
+    lift: int = 0,
 ) -> MirrorMetadata:
     """The metadata of a version for a table at `location`, with `head` as main and only the retained snapshots.
 
-    Statistics whose file is one of `dangling` are left out; whoever names them tells so.
+    Statistics whose file is one of `dangling` are left out; whoever names them tells so. The highest column id so far
+    is the source's and `lift`: nobody reads it, but commits by requirements can name it.
     """
     kept = set(retained)
     free = PathFree(paths)
     mirror: Json = free.fields({key: value for key, value in source.items() if key not in (*_STRUCTURE, *_REMADE)})
     mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
     mirror["location"] = location
+    if "last-column-id" in source:
+        mirror["last-column-id"] = source["last-column-id"] + lift
     mirror["current-snapshot-id"] = -1 if head is None else head
     mirror["snapshots"] = [
         free.entry(_with_list(snapshot), "manifest-list", f"snapshot {snapshot['snapshot-id']}")

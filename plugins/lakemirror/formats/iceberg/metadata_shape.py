@@ -50,6 +50,7 @@ _FIELDS: dict[str, Check] = {
     "table-uuid": _is_name,
     "location": _is_text,
     "last-updated-ms": is_time,
+    "last-column-id": _is_size,
     "current-snapshot-id": _or_null(is_id),
     "properties": _or_null(_is_texts),
     "encryption-keys": _or_null(lambda value: isinstance(value, list | dict)),

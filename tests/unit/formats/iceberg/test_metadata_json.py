@@ -87,6 +87,15 @@ def test_the_whole_document() -> None:
     assert made.left_out == ()
 
 
+def test_the_highest_column_id_may_be_lifted() -> None:
+    numbered = source(**{"last-column-id": 5})
+    for lift in (0, 7):
+        made = json.loads(for_mirror(numbered, PATHS, 7, 3, (3,), location=MIRROR, lift=lift).data)
+        assert made == {**mirrored(numbered)[0], "last-column-id": 5 + lift}
+    with pytest.raises(PermanentError, match="last-column-id"):
+        parse(json.dumps(source(**{"last-column-id": "5"})).encode(), "s3://src/v.metadata.json")
+
+
 def test_same_input_same_bytes_and_name_other_input_other_name() -> None:
     one = for_mirror(source(), PATHS, 7, 3, (3,), location=MIRROR)
     shuffled = dict(reversed(source().items()))

@@ -59,11 +59,6 @@ class Ordinals:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)
 
-    @property
-    def overcome(self) -> frozenset[int]:
-        """What a marker that is planned now names: its way back leads neither over what is demoted nor to a drop."""
-        return self.gone | {self.dropped} if self.dropped else self.gone
-
     def lacks(self, version: int) -> bool:
         """Whether this version was known and does not count: demoted, or built on one that is."""
         return self.dropped < version <= self.last_used and version not in self.ready
@@ -96,15 +91,15 @@ def _builds_on(store: ObjectStore, layout: TableLayout, version: int, gone: froz
     A marker names the ordinals that were demoted when it was planned, and the last that was dropped: its way back leads
     over none of them, for good.
     """
-    gone = gone | {dropped} if dropped else gone
-    if not gone or version < min(gone):
+    if not dropped and (not gone or version < min(gone)):
         return False
     marker = _read_standing(store, layout, version)
     gone -= frozenset(marker.demoted)
-    while gone and marker.parent is not None:
-        if marker.parent in gone or (dropped in gone and marker.parent < dropped):
+    seeks_drop = dropped > marker.dropped
+    while (gone or seeks_drop) and marker.parent is not None:
+        if marker.parent in gone or (seeks_drop and marker.parent <= dropped):
             return True
-        if marker.parent < min(gone):
+        if not seeks_drop and marker.parent < min(gone):
             return False
         marker = _read_standing(store, layout, marker.parent)
     return False

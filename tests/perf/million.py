@@ -67,6 +67,7 @@ def added(uri: str, length: int, target: str, paths: PrefixMap) -> Change:
         from_version=None,
         parent_checksum=None,
         demoted=(),
+        dropped=0,
         lift=0,
         source_metadata_location=uri,
         source_fingerprint="f",

@@ -216,7 +216,7 @@ class Scene:
             version = found.ready[-1 - self.choices.of(min(2, len(found.ready)))]
             is_seen = version <= (self.watch.head or 0)
             has_always_counted = self.watch.demotions.ever.isdisjoint(self.watch.line(version))
-            if not is_seen and has_always_counted and self.choices.of(2):
+            if not is_seen and has_always_counted and self.choices.of(2) and version > self.watch.dropped:
                 self._damage(actor, version)
             self.watch.damage.reason = version
             try:
@@ -254,9 +254,9 @@ class Scene:
     def _damage(self, actor: Actor, version: int) -> None:
         """Something of a version that nobody sees yet is lost.
 
-        Never of one that was demoted before, or builds on one that was: a run that does not build on it may have found
-        its files there and looked at them. What is lost after that look is lost to every version, and no protocol can
-        help it.
+        Never of one that was demoted or dropped before, or builds on one that was demoted: a run that does not build on
+        it may have found its files there and looked at them. What is lost after that look is lost to every version, and
+        no protocol can help it.
         """
         lost = self.watch.damage.lose(version, self.watch.closures, self.world.objects, self.choices.of)
         self.world.note(actor.name, ("lost", lost), f"of v{version}")

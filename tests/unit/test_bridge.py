@@ -186,14 +186,25 @@ def test_what_was_planned_before_a_drop_never_counts(store: ObjectStore, layout:
     late = marker(layout, 3, parent=2)
     store.put(layout.ready(3), written(late))
     found = bridge.published(store, layout)
-    assert (found.ready, found.last_used, found.dropped, found.overcome) == ((), 3, 2, {2})
+    assert (found.ready, found.last_used, found.dropped) == ((), 3, 2)
 
-    anew = marker(layout, 4, parent=None, demoted=(2,))
+    anew = marker(layout, 4, parent=None, dropped=2)
     bridge.take_back_between(store, layout, None, 4)
     store.put(layout.ready(4), written(anew))
     assert bridge.published(store, layout).ready == (4,)
-    store.put(layout.ready(5), written(marker(layout, 5, parent=4, demoted=(2,))))
+    store.put(layout.ready(5), written(marker(layout, 5, parent=4, dropped=2)))
     assert bridge.published(store, layout).ready == (4, 5)
+
+
+def test_what_was_demoted_first_and_dropped_later_is_not_taken_for_a_drop(
+    store: ObjectStore, layout: TableLayout
+) -> None:
+    """v3 was planned on v1 when v2 was demoted, before the drop: it names v2, and builds on what is given up."""
+    put_ready(store, layout, 1)
+    store.put(layout.demoted(2), written(marker(layout, 2, parent=1)))
+    bridge.mark_dropped(store, layout, 2, AT)
+    store.put(layout.ready(3), written(marker(layout, 3, parent=1, demoted=(2,))))
+    assert bridge.published(store, layout).ready == ()
 
 
 @pytest.mark.parametrize(

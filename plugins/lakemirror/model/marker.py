@@ -50,8 +50,10 @@ class Marker:
     """What a version is. `parent` and `parent_checksum` name the marker before it in the chain.
 
     `demoted` are ordinals that were demoted when it was planned: the chain behind it has none of them. It saves walking
-    back to them, so that some may be missing. A marker of kind `head` moves the table; one of kind `history` fills its
-    past and never moves main. `further` is the JSON of fields that a later version of Lakemirror wrote.
+    back to them, so that some may be missing. `dropped` is the last that was dropped by then, 0 if none was: the chain
+    begins after it. One ordinal may be demoted first and dropped later, so that the two are told apart. A marker of
+    kind `head` moves the table; one of kind `history` fills its past and never moves main. `further` is the JSON of
+    fields that a later version of Lakemirror wrote.
     """
 
     table: str
@@ -75,6 +77,7 @@ class Marker:
     files: int
     size_bytes: int
     demoted: tuple[int, ...] = ()
+    dropped: int = 0
     further: str = "{}"
 
     def content(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ class Marker:
             "files": self.files,
             "bytes": self.size_bytes,
             **({"demoted": [f"v{number}" for number in self.demoted]} if self.demoted else {}),
+            **({"dropped": f"v{self.dropped}"} if self.dropped else {}),
             **json.loads(self.further),
         }
 
@@ -164,6 +168,7 @@ class Marker:
         fields["parent"] = None if document["parent"] is None else _number(document["parent"])
         fields["snapshot_id"] = None if document["snapshot_id"] is None else _snapshot_id(document["snapshot_id"])
         fields["demoted"] = tuple(_number(text) for text in document.get("demoted", ()))
+        fields["dropped"] = _number(document["dropped"]) if "dropped" in document else 0
         fields["source_committed_at"] = _time(document["source_committed_at"], "source_committed_at")
         further = {key: value for key, value in document.items() if key not in {*own, "bytes", "format", *ENVELOPE}}
         fields["further"] = json.dumps(further, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -16,7 +16,7 @@ _CHECKSUM = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _TIME = {"type": "string", "format": "date-time"}
 _URI = {"type": "string", "minLength": 1}
-_OPTIONAL = ("demoted",)
+_OPTIONAL = ("demoted", "dropped")
 
 
 def build_schema() -> Json:
@@ -60,9 +60,12 @@ def _content() -> Json:
         "files": _told("Files that this version added.", _COUNT),
         "bytes": _told("Their size.", _COUNT),
         "demoted": _told(
-            "Versions that were demoted, and the last that was dropped, when it was planned, and that it does not "
-            "build on; missing: none.",
+            "Versions that were demoted when it was planned, and that it does not build on; missing: none.",
             {"type": "array", "items": {"type": "string", "pattern": _VERSION}},
+        ),
+        "dropped": _told(
+            "The last version that was dropped when it was planned: its chain begins after it; missing: none.",
+            {"type": "string", "pattern": _VERSION},
         ),
     }
 

@@ -28,7 +28,7 @@ _DOCUMENT = b"lakemirror.change"
 _FIELDS: dict[str, control.Check] = {
     **dict.fromkeys(("table", "plan_id", "epoch", "source_metadata_location", "source_fingerprint"), is_text),
     **dict.fromkeys(("generation",), is_text),
-    **dict.fromkeys(("version", "lift", "files_at_most"), is_count),
+    **dict.fromkeys(("version", "dropped", "lift", "files_at_most"), is_count),
     "from_version": or_none(is_count),
     "parent_checksum": or_none(is_text),
     "demoted": all_of(is_count),
@@ -70,6 +70,7 @@ class Change:
     from_version: int | None
     parent_checksum: str | None
     demoted: tuple[int, ...]  # ordinals that its parent does not build on, because they were demoted
+    dropped: int  # the last ordinal that was dropped before it; 0: none was
     lift: int  # of the highest column id, above the source's
     source_metadata_location: str
     source_fingerprint: str
@@ -97,8 +98,8 @@ class Change:
     @property
     def expected_plan_id(self) -> str:
         """The plan's name as it follows from the change."""
-        facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version}
-        parent = {"from": self.from_version, "checksum": self.parent_checksum, "lift": self.lift}
+        facts = {"table": str(self.table), "epoch": self.epoch, "version": self.version, "lift": self.lift}
+        parent = {"from": self.from_version, "checksum": self.parent_checksum, "dropped": self.dropped}
         source = {"source": self.source_metadata_location, "lists": self.new_lists, "statistics": self.statistics}
         return plan_id_of({**facts, **parent, **source, "paths": self.paths.digest})
 

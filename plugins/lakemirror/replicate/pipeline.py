@@ -97,6 +97,7 @@ def marker_of(change: Change, plan: Plan, assembled: Assembled) -> Marker:
         files=plan.files,
         size_bytes=plan.bytes,
         demoted=change.demoted,
+        dropped=change.dropped,
     )
 
 

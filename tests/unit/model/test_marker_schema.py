@@ -31,7 +31,7 @@ def test_the_published_schema_is_current_and_a_schema() -> None:
 
 
 def test_it_names_every_field_and_no_other() -> None:
-    document = json.loads(written(marker(TableLayout("s3://m/shop/orders"), 9, demoted=(3, 7))))
+    document = json.loads(written(marker(TableLayout("s3://m/shop/orders"), 9, demoted=(3, 7), dropped=2)))
     assert set(build_schema()["properties"]) == set(document)
     assert set(ENVELOPE) < set(document)
 

@@ -52,6 +52,7 @@ def change(bench: Bench, *rows: dict[str, Any], statistics: tuple[tuple[str, int
         from_version=1,
         parent_checksum="x",
         demoted=(3, 7),
+        dropped=0,
         lift=0,
         source_metadata_location="s3://src/meta.json",
         source_fingerprint="f",

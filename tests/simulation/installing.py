@@ -27,6 +27,7 @@ from lakemirror.formats.iceberg import avro, manifest_list, metadata_json
 from lakemirror.model.marker import Marker
 from lakemirror.replicate import fence, pipeline, process, segments, stage, transfer, verify
 from lakemirror.replicate.change import Change
+from lakemirror.replicate.detect import Policy
 from lakemirror.replicate.ledger import Ledgers
 from lakemirror.usecases import fencing, mirror, stages, workbench
 from tests.simulation import keeping
@@ -121,8 +122,8 @@ def installed() -> Iterator[None]:
     def of_context(plan: Any, context: Any, *more: Any) -> Hashable:
         return str(context.plan_uri)
 
-    def of_source(*arguments: Any) -> Hashable:
-        return arguments[4:]
+    def of_source(table: Any, layout: Any, sides: Any, policy: Policy, *more: Any) -> Hashable:
+        return policy.lifts_column_ids, more  # which is by the mirror's catalog; all else of a policy is the same
 
     checksum, plan_id = Marker.checksum, Change.expected_plan_id
     assert isinstance(checksum, property)

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from lakemirror.catalogs.ports import MirrorHead
 from lakemirror.cli.main import run
 from lakemirror.errors import LostRaceError, PermanentError, TableBusyError
 from lakemirror.follow.follower import follow
-from lakemirror.model.table import TableRef
 from lakemirror.storage.wrappers.fault import Action, Fault, FaultyStore, SimulatedCrash
 from tests.integration.looking import check_whole
 from tests.lake import ORDERS, Lake, rows
@@ -169,24 +167,6 @@ def test_a_follower_that_is_slower_than_the_drop(lake: Lake) -> None:
         follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
     assert lake.mirror_head() is None
     assert lake.follow().committed is False
-
-
-def test_a_follower_that_looks_at_the_catalog_after_the_drop(lake: Lake) -> None:
-    """It listed the markers before: what was dropped is not registered again."""
-    lake.create().append(rows(3))
-    lake.sync()
-    ports = lake.app()._ports
-    catalog = ports.mirror_catalog
-    load = catalog.load
-
-    def late(table: TableRef) -> MirrorHead | None:
-        lake.app().drop_mirror(ORDERS)
-        return load(table)
-
-    catalog.load = late  # type: ignore[method-assign]
-    with pytest.raises(LostRaceError, match="v1 was dropped since this run has listed it"):
-        follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
-    assert lake.mirror_head() is None
 
 
 def test_the_command(lake: Lake) -> None:

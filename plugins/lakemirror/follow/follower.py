@@ -180,10 +180,6 @@ def follow(
         return Outcome(None, head, committed=False, is_demoted=is_demoted)
     if head is not None and head.version is not None and head.version >= marker.version:
         return Outcome(marker, head, committed=False, is_demoted=is_demoted)
-    # whoever drops a mirror says so in the bucket before the table goes
-    if head is None and bridge.published(as_it_is, layout).dropped >= marker.version:
-        told = f"v{marker.version} was dropped since this run has listed it"
-        raise LostRaceError("follow", str(table), told, "run again")
     bridge.refuse_late(store, layout, waiting.found)
     waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
     metadata = check(marker, waiting.before, layout, store, table, None if head is None else head.metadata)

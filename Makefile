@@ -18,7 +18,7 @@ PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
 # What is named with T= runs in one. The simulation has two processes of its own. All others are one run, in which quick
 # ones fill the time that the last slow ones leave, and servers start once.
 PROCESSES ?= 2
-SLOW_PROCESSES ?= $(if $(filter 0 1,$(PROCESSES)),$(PROCESSES),4)
+SLOW_PROCESSES ?= $(if $(filter 0 1,$(PROCESSES)),$(PROCESSES),3)
 side_by_side = $(if $(filter-out 0 1,$(1)),-n $(1) --dist loadfile --no-loadscope-reorder)
 SIDE_BY_SIDE = $(call side_by_side,$(PROCESSES))
 FAST_TESTS := tests/dags tests/contract tests/unit
@@ -42,7 +42,7 @@ format: setup ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
-test: setup ## all tests, in two to four processes (PROCESSES=1: in one); one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
+test: setup ## all tests, in two or three processes (PROCESSES=1: in one); one file: T=tests/unit/test_x.py, more options: PYTEST_ARGS="-x -k name"
 	@$(if $(NEEDS_JARS),scripts/fetch_jars.sh)
 	@$(if $(NEEDS_JARS),$(BIN)/python -m dev.spark_classes)
 ifdef T

@@ -59,6 +59,10 @@ class Ordinals:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)
 
+    def has_dropped(self, version: int) -> bool:
+        """Whether the mirror was dropped when it showed this version or a later one."""
+        return version <= self.dropped
+
     def lacks(self, version: int) -> bool:
         """Whether this version was known and does not count: demoted, or built on one that is."""
         return self.dropped < version <= self.last_used and version not in self.ready

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from lakemirror.catalogs.ports import MirrorHead
 from lakemirror.cli.main import run
 from lakemirror.errors import LostRaceError, PermanentError, TableBusyError
 from lakemirror.follow.follower import follow
+from lakemirror.model.table import TableRef
 from lakemirror.storage.wrappers.fault import Action, Fault, FaultyStore, SimulatedCrash
 from tests.integration.looking import check_whole
 from tests.lake import ORDERS, Lake, rows
@@ -167,6 +169,51 @@ def test_a_follower_that_is_slower_than_the_drop(lake: Lake) -> None:
         follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
     assert lake.mirror_head() is None
     assert lake.follow().committed is False
+
+
+def test_a_follower_that_looks_at_the_catalog_after_the_drop(lake: Lake) -> None:
+    """It listed the markers before: what was dropped is not registered again."""
+    lake.create().append(rows(3))
+    lake.sync()
+    ports = lake.app()._ports
+    catalog = ports.mirror_catalog
+    load = catalog.load
+
+    def late(table: TableRef) -> MirrorHead | None:
+        lake.app().drop_mirror(ORDERS)
+        return load(table)
+
+    catalog.load = late  # type: ignore[method-assign]
+    with pytest.raises(LostRaceError, match="v1 was dropped since this run has listed it"):
+        follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
+    assert lake.mirror_head() is None
+
+
+def test_a_follower_that_found_no_table_before_another_registered_it(lake: Lake) -> None:
+    """Nothing tells it before its own commit that the mirror was dropped since; it says so after that, as all do."""
+    lake.create().append(rows(3))
+    lake.mirror()
+    ports = lake.app()._ports
+    catalog = ports.mirror_catalog
+    commit = catalog.commit
+
+    def late(*args: Any) -> None:
+        lake.follow()
+        lake.app().drop_mirror(ORDERS)
+        commit(*args)
+
+    catalog.commit = late  # type: ignore[method-assign]
+    outcome = follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
+    (warning,) = outcome.warnings
+    assert (outcome.committed, warning.partition(":")[0]) == (True, "dropped head")
+    again = lake.follow()
+    assert (again.committed, again.warnings) == (False, (warning,))
+    status = lake.app().status(ORDERS)
+    assert (status.is_behind, status.is_head_dropped, status.warnings) == (True, True, (warning,))
+    lake.app().drop_mirror(ORDERS)
+    assert (lake.mirror_head(), lake.follow().warnings) == (None, ())
+    assert lake.sync().version == 2
+    assert (lake.follow().warnings, lake.app().status(ORDERS).warnings) == ((), ())
 
 
 def test_the_command(lake: Lake) -> None:

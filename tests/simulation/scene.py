@@ -62,7 +62,7 @@ KINDS: dict[str, Callable[[int], Settings]] = {
         fence=seed % 2 == 0, grouped=True, stories=("undone", "undone", "properties"), begun=True
     ),
     "announced": lambda seed: Settings(
-        fence=seed % 2 == 0, grouped=True, stories=("undone",), begun=True, about="commits"
+        fence=seed % 2 == 0, grouped=True, stories=("undone",), begun=True, about="watermarks"
     ),
     "guards": lambda seed: Settings(
         fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties", "evolved"), begun=True

@@ -20,6 +20,7 @@ A schedule may have a subject, what it is `about`, that this befalls above all, 
 |---|---|
 | markers | whoever is about to put or read a ready marker sleeps, or its put is late, perhaps until one is deleted |
 | commits | writes to the mirror's catalog get no answer: they are lost, done, or late |
+| watermarks | whoever is about to read or write a group's document, or to write to the mirror's catalog, sleeps |
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause", "la
 LATE_STEPS = (3, 20, 100, 400)
 WHEN_GONE = 1 << 40  # in place of a step: when what is there under its name was deleted, or when all calms down
 PAUSES_S = (40.0, 10_000.0)
-About = Literal["", "markers", "commits"]
+About = Literal["", "markers", "commits", "watermarks"]
 ABOUT: tuple[About, ...] = ("", "", "", "commits", "markers", "markers")  # as often as this
 SLEEPY = ("pause", "late", "crash late")
 SILENT = ("fail", "fail after", "late")
@@ -56,6 +57,10 @@ Request = tuple[Any, ...]  # verb, subject, …
 
 def _is_ready_marker(request: Request) -> bool:
     return request[0] in ("put", "get") and request[1].endswith(".ready.json")
+
+
+def _is_group_document(request: Request) -> bool:
+    return request[0] in ("put", "get") and "/_groups/" in request[1]
 
 
 class Killed(BaseException):
@@ -372,6 +377,9 @@ class World:
         if about == "commits":
             is_met = verb in ("commit", "POST") and choices.happens(0.4)
             return SILENT[choices.of(len(SILENT))] if is_met else None
+        if about == "watermarks":
+            is_subject = verb in ("commit", "POST") or _is_group_document(request)
+            return "pause" if is_subject and choices.happens(0.2) else None
         if not _is_ready_marker(request):
             return None
         if verb == "get":

@@ -52,16 +52,19 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`is_demoted`: the version that readers see was demoted and not restored."""
+    """`is_demoted`: the version that readers see was demoted and not restored; `is_dropped`: the mirror was dropped."""
 
     marker: Marker | None
     head: Head | None
     committed: bool
     is_demoted: bool = False
+    is_dropped: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return demoted_head(self.head) if self.is_demoted and self.head is not None else ()
+        if self.head is None:
+            return ()
+        return demoted_head(self.head) if self.is_demoted else dropped_head(self.head) if self.is_dropped else ()
 
 
 def demoted_head(head: Head) -> tuple[str, ...]:
@@ -69,6 +72,14 @@ def demoted_head(head: Head) -> tuple[str, ...]:
     return (
         f"demoted head: readers see v{head.version}, which was demoted: some of its files may be missing or wrong; "
         "copy them in place and restore it, or publish a newer version",
+    )
+
+
+def dropped_head(head: Head) -> tuple[str, ...]:
+    """What is to be told of a mirror that is shown though it was dropped."""
+    return (
+        f"dropped head: readers see v{head.version}, though the mirror was dropped: the drop was cut off, or a follower "
+        "has registered it meanwhile; drop it again, or go on mirroring: the next version goes over it",
     )
 
 
@@ -175,13 +186,20 @@ def follow(
     if head is not None and head.version is None:
         _judge_foreign(table, head, marker, adopt=adopt, overwrite_foreign=overwrite_foreign)
         _refuse_older(table, store, layout, head, marker)
-    is_demoted = head is not None and head.version is not None and waiting.ordinals.lacks(head.version)
+    shown = None if head is None else head.version
+    is_demoted = shown is not None and waiting.ordinals.lacks(shown)
     if marker is None or waiting.found is None:
-        return Outcome(None, head, committed=False, is_demoted=is_demoted)
-    if head is not None and head.version is not None and head.version >= marker.version:
+        is_dropped = shown is not None and waiting.ordinals.has_dropped(shown)
+        return Outcome(None, head, committed=False, is_demoted=is_demoted, is_dropped=is_dropped)
+    if shown is not None and shown >= marker.version:
         return Outcome(marker, head, committed=False, is_demoted=is_demoted)
+    is_first = head is None
+    # whoever drops a mirror says so in the bucket before the table goes
+    if is_first and bridge.published(as_it_is, layout).has_dropped(marker.version):
+        told = f"v{marker.version} was dropped since this run has listed it"
+        raise LostRaceError("follow", str(table), told, "run again")
     bridge.refuse_late(store, layout, waiting.found)
-    waiting = inbox.check_chain(store, layout, waiting, None if head is None else head.version)
+    waiting = inbox.check_chain(store, layout, waiting, shown)
     metadata = check(marker, waiting.before, layout, store, table, None if head is None else head.metadata)
     new = Published(marker.metadata_uri, metadata)
     before_commit(marker)
@@ -189,7 +207,9 @@ def follow(
     head = _read_back(table, layout, catalog, store, marker, head)
     # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two
     is_demoted = bridge.is_demoted_now(as_it_is, layout, marker.version) and head.version == marker.version
-    return Outcome(marker, head, committed=True, is_demoted=is_demoted)
+    # and another follower may have registered it, and somebody dropped it, since this one has found no table
+    is_dropped = is_first and head.version is not None and bridge.published(as_it_is, layout).has_dropped(head.version)
+    return Outcome(marker, head, committed=True, is_demoted=is_demoted, is_dropped=is_dropped)
 
 
 def _judge_foreign(table: TableRef, head: Head, marker: Marker | None, *, adopt: bool, overwrite_foreign: bool) -> None:
@@ -256,7 +276,7 @@ def _read_back(
 ) -> Head:
     """A success answer proves nothing: the catalog must show what was committed, or something newer of ours."""
     head = head_of(catalog, store, layout, table)
-    if head is None and bridge.published(store, layout).dropped >= marker.version:
+    if head is None and bridge.published(store, layout).has_dropped(marker.version):
         raise LostRaceError("follow", str(table), "the mirror was dropped meanwhile", "run again")
     if head is None:
         raise _not_taken(table, "no table")

@@ -320,7 +320,7 @@ class StatusResult:
     `problem` is the error, as JSON, because of which something here is unknown. `catalog` is what the mirror's catalog
     can do, `warnings` what a reader should know of this table on it; `latency_s` how long the version that readers
     see took, from the source's commit until it was visible in the mirror's catalog. `is_head_demoted`: they see a
-    version that was demoted; a warning says so.
+    version that was demoted; `is_head_dropped`: one that was dropped with the mirror; a warning says so.
     """
 
     table: TableRef
@@ -343,12 +343,14 @@ class StatusResult:
     catalog: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
     is_head_demoted: bool = False
+    is_head_dropped: bool = False
 
     @property
     def is_behind(self) -> bool:
         """Something a person or a script should look at: exit code 3."""
-        is_trouble = self.source_state in ("dropped", "unreachable") or self.problem is not None or self.is_head_demoted
-        return self.mirror_state != "ok" or is_trouble or self.backlog
+        is_trouble = self.source_state in ("dropped", "unreachable") or self.problem is not None
+        is_wrong = self.is_head_demoted or self.is_head_dropped
+        return self.mirror_state != "ok" or is_trouble or is_wrong or self.backlog
 
     @property
     def backlog(self) -> bool:

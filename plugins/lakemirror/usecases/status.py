@@ -13,7 +13,7 @@ from datetime import datetime
 from lakemirror import bridge
 from lakemirror.catalogs.left_out import warnings_of
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
-from lakemirror.follow.follower import Head, demoted_head, head_of
+from lakemirror.follow.follower import Head, demoted_head, dropped_head, head_of
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.formats.iceberg.metadata_json import Json
 from lakemirror.model.marker import Marker
@@ -52,6 +52,7 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
     mirror_state: MirrorState = "missing" if head is None else "foreign" if head.version is None else "ok"
     version = None if head is None else head.version
     is_demoted = version is not None and ordinals.lacks(version)
+    is_dropped = version is not None and ordinals.has_dropped(version)
     source = _look(table, ports) if ports.has_source else None
     facts = None if source is None else source.facts
     shown = bridge.read_published(store, layout, version) if version is not None else None
@@ -77,13 +78,14 @@ def status(table: TableRef, ports: Ports, now: datetime, backlog: Callable[[], P
         problem=None if problem is None else problem.as_json(),
         catalog=abilities.as_json(),
         is_head_demoted=is_demoted,
-        warnings=() if head is None else (*_told(head, is_demoted), *warnings_of(abilities, head.metadata)),
+        is_head_dropped=is_dropped,
+        warnings=() if head is None else (*_told(head, is_demoted, is_dropped), *warnings_of(abilities, head.metadata)),
     )
 
 
-def _told(head: Head, is_demoted: bool) -> tuple[str, ...]:
+def _told(head: Head, is_demoted: bool, is_dropped: bool) -> tuple[str, ...]:
     if head.version is not None:
-        return demoted_head(head) if is_demoted else ()
+        return demoted_head(head) if is_demoted else dropped_head(head) if is_dropped else ()
     return (f"foreign commit: {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",)
 
 

@@ -59,6 +59,10 @@ class Ordinals:
         """Those that are demoted now; the newest version builds on none of them."""
         return self.demoted.difference(self.ready)
 
+    def counts(self, version: int) -> bool:
+        """Whether this version is published, and nothing of its line was demoted or dropped."""
+        return version in self.ready
+
     def has_dropped(self, version: int) -> bool:
         """Whether the mirror was dropped when it showed this version or a later one."""
         return version <= self.dropped

@@ -184,7 +184,7 @@ def test_a_follower_that_looks_at_the_catalog_after_the_drop(lake: Lake) -> None
         return load(table)
 
     catalog.load = late  # type: ignore[method-assign]
-    with pytest.raises(LostRaceError, match="v1 was dropped since this run has listed it"):
+    with pytest.raises(LostRaceError, match="v1 was dropped or demoted since this run has listed it"):
         follow(ORDERS, ports.layout(ORDERS), catalog, ports.mirror_store)
     assert lake.mirror_head() is None
 

@@ -73,7 +73,7 @@ def blind_retry() -> AbstractContextManager[None]:
 
 def no_version_check() -> AbstractContextManager[None]:
     """The follower commits what it has listed, also where the mirror is further."""
-    return replaced(follower, "follow", "head.version >= marker.version", "head.version == marker.version")
+    return replaced(follower, "follow", "shown >= marker.version", "shown == marker.version")
 
 
 def source_asked_first() -> AbstractContextManager[None]:

@@ -70,16 +70,16 @@ class Outcome:
 def demoted_head(head: Head) -> tuple[str, ...]:
     """What is to be told of a mirror whose head was demoted."""
     return (
-        f"demoted head: readers see v{head.version}, which was demoted: some of its files may be missing or wrong; "
-        "copy them in place and restore it, or publish a newer version",
+        f"demoted head: readers see v{head.version}, which was demoted, or builds on what was demoted or dropped: some "
+        "of its files may be missing or wrong; copy them in place and restore it, or publish a newer version",
     )
 
 
 def dropped_head(head: Head) -> tuple[str, ...]:
     """What is to be told of a mirror that is shown though it was dropped."""
     return (
-        f"dropped head: readers see v{head.version}, though the mirror was dropped: the drop was cut off, or a follower "
-        "has registered it meanwhile; drop it again, or go on mirroring: the next version goes over it",
+        f"dropped head: readers see v{head.version}, though the mirror was dropped: the drop was cut off, or a "
+        "follower has registered it meanwhile; drop it again, or go on mirroring: the next version goes over it",
     )
 
 
@@ -195,8 +195,8 @@ def follow(
         return Outcome(marker, head, committed=False, is_demoted=is_demoted)
     is_first = head is None
     # whoever drops a mirror says so in the bucket before the table goes
-    if is_first and bridge.published(as_it_is, layout).has_dropped(marker.version):
-        told = f"v{marker.version} was dropped since this run has listed it"
+    if is_first and not bridge.published(as_it_is, layout).counts(marker.version):
+        told = f"v{marker.version} was dropped or demoted since this run has listed it"
         raise LostRaceError("follow", str(table), told, "run again")
     bridge.refuse_late(store, layout, waiting.found)
     waiting = inbox.check_chain(store, layout, waiting, shown)
@@ -207,8 +207,10 @@ def follow(
     head = _read_back(table, layout, catalog, store, marker, head)
     # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two
     is_demoted = bridge.is_demoted_now(as_it_is, layout, marker.version) and head.version == marker.version
-    # and another follower may have registered it, and somebody dropped it, since this one has found no table
-    is_dropped = is_first and head.version is not None and bridge.published(as_it_is, layout).has_dropped(head.version)
+    is_dropped = False
+    if is_first and head.version is not None:  # or registered by another and dropped, since this one has found no table
+        now = bridge.published(as_it_is, layout)
+        is_demoted, is_dropped = is_demoted or now.lacks(head.version), now.has_dropped(head.version)
     return Outcome(marker, head, committed=True, is_demoted=is_demoted, is_dropped=is_dropped)
 
 
@@ -258,6 +260,7 @@ def _refuse_older(table: TableRef, store: ObjectStore, layout: TableLayout, head
         return
     told = f"the mirror's head was made from v{claimed}, and this run knows none after v{marker.version} that counts"
     hint = f"run again; if v{claimed} was demoted, after the next `mirror {table}`, which publishes a newer version"
+    hint += f"; if the source is gone, copy what v{claimed} lacks and restore it, or {drop_foreign(table)}"
     raise LostRaceError("follow", head.metadata_uri, told, hint)
 
 
@@ -276,7 +279,7 @@ def _read_back(
 ) -> Head:
     """A success answer proves nothing: the catalog must show what was committed, or something newer of ours."""
     head = head_of(catalog, store, layout, table)
-    if head is None and bridge.published(store, layout).has_dropped(marker.version):
+    if head is None and not bridge.published(store, layout).counts(marker.version):
         raise LostRaceError("follow", str(table), "the mirror was dropped meanwhile", "run again")
     if head is None:
         raise _not_taken(table, "no table")

@@ -23,14 +23,14 @@ class Inexpressible(Exception):
 
 
 def structure_updates(old: Json, new: Json, *, moves_last_column: bool = False) -> Iterator[Json]:
-    """With `moves_last_column` the highest column id rises by one, and nothing else is seen of it."""
+    """With `moves_last_column` the highest column id rises, to that of `new` or by one; nothing else is seen of it."""
     yield from _schemas(old, new)
     yield from _specs(old, new)
     yield from _sort_orders(old, new)
     extra = []
     if moves_last_column:
         extra = [max({*schemas_of(old), *schemas_of(new)}) + 1]
-        column = max(old["last-column-id"], new["last-column-id"]) + 1
+        column = max(old.get("last-column-id", 0) + 1, new["last-column-id"])
         yield {"action": "add-schema", "schema": _filler_schema(extra[0], column), "last-column-id": column}
     # what specs and orders were bound to, or what the old ones needed, may go only now
     gone = _gone(old, new, "partition-specs", "spec-id")

@@ -55,10 +55,12 @@ class Commit:
 def commit_of(old: Json | None, new: Json, *, may_guard: bool = True) -> Commit:
     """`old` is what the catalog has (None: no such table), `new` what it shall show.
 
-    Without `may_guard` a commit that no requirement of another would notice goes as it is.
+    Without `may_guard` a commit that no requirement of another would notice goes as it is, and a new table has the
+    highest column id that the server finds in its schemas.
     """
     if old is None:
-        return Commit(({"type": "assert-create"},), tuple(_updates(_empty(new), new, is_new=True)))
+        updates = tuple(_updates(_empty(new), new, is_new=True, is_guarded=may_guard))
+        return Commit(({"type": "assert-create"},), updates, may_guard)
     is_guarded = may_guard and not _has_new_head(old, new)
     updates = tuple(_updates(old, new, is_guarded=is_guarded))
     return Commit(tuple(_requirements(old, new)), updates, is_guarded)
@@ -140,7 +142,7 @@ def _updates(old: Json, new: Json, *, is_new: bool = False, is_guarded: bool = F
     snapshots_to_add = _added_snapshots(old, new)
     version = old["format-version"]
     if is_new:  # snapshots are added to a table that has its schema
-        yield from structure_updates(old, new)
+        yield from structure_updates(old, new, moves_last_column=is_guarded)
     for wanted, snapshot in snapshots_to_add:
         if wanted > version:
             yield {"action": "upgrade-format-version", "format-version": wanted}

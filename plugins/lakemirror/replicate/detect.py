@@ -33,6 +33,10 @@ from lakemirror.replicate.step import UNKNOWN_COUNT, Step, as_table
 from lakemirror.storage.keys import check_prefix
 from lakemirror.storage.port import ObjectNotFound, ObjectStore
 
+LIFT = 16
+"""How much each version raises the highest column id. A commit by requirements moves it by one, so a version may be
+committed again over what somebody else wrote to it, and the next one still has a number of its own (ADR 18)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -145,7 +149,7 @@ def _step_to(
     paths = replace(known.paths, private=PrefixMap.of({}, sides.private).private)
     name = source_name(location, target_snapshot_id)
     version = chain.ordinals.last_used + 1
-    lift = version if policy.lifts_column_ids else 0
+    lift = version * LIFT if policy.lifts_column_ids else 0
     known, moved = _with_its_lists(known, metadata, paths)
     step = Step(table, metadata, head, known, paths, head_number=newest.sequence_number if newest else 0)
     if forgotten := moved - {*step.referenced()}:

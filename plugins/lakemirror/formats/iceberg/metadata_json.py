@@ -49,6 +49,7 @@ SAFE_IF_THERE = {
 _STRUCTURE = ("schema", "schemas", "partition-spec", "partition-specs", "sort-orders")
 _STATISTICS = ("statistics", "partition-statistics")
 _REMADE = ("location", "snapshots", "snapshot-log", "refs", "metadata-log", "properties", *_STATISTICS)
+_LARGEST_ID = 2**31 - 1
 _NAMESPACE = uuid.UUID("5b0f9d8e-3c1a-4f57-9d5b-8f2b6d0c7a11")
 
 Json = dict[str, Any]
@@ -216,7 +217,7 @@ def for_mirror(
     mirror.update({key: free.structure(source[key]) for key in _STRUCTURE if key in source})
     mirror["location"] = location
     if "last-column-id" in source:
-        mirror["last-column-id"] = source["last-column-id"] + lift
+        mirror["last-column-id"] = max(source["last-column-id"], min(source["last-column-id"] + lift, _LARGEST_ID))
     mirror["current-snapshot-id"] = -1 if head is None else head
     mirror["snapshots"] = [
         free.entry(_with_list(snapshot), "manifest-list", f"snapshot {snapshot['snapshot-id']}")

@@ -92,6 +92,13 @@ def test_the_highest_column_id_may_be_lifted() -> None:
     for lift in (0, 7):
         made = json.loads(for_mirror(numbered, PATHS, 7, 3, (3,), location=MIRROR, lift=lift).data)
         assert made == {**mirrored(numbered)[0], "last-column-id": 5 + lift}
+
+
+@pytest.mark.parametrize("own", [2**31 - 3, 2**31 - 1])
+def test_the_highest_column_id_is_never_lifted_beyond_what_engines_can_hold(own: int) -> None:
+    numbered = source(**{"last-column-id": own})
+    made = json.loads(for_mirror(numbered, PATHS, 7, 3, (3,), location=MIRROR, lift=16).data)
+    assert made["last-column-id"] == 2**31 - 1
     with pytest.raises(PermanentError, match="last-column-id"):
         parse(json.dumps(source(**{"last-column-id": "5"})).encode(), "s3://src/v.metadata.json")
 

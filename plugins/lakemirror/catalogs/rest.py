@@ -15,10 +15,10 @@ from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.dialect import REST, Dialect
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest_client import RestClient
-from lakemirror.catalogs.rest_commits import REGISTER, UNSUPPORTED, RestCommits, WithLease, has_moved, lost_race
+from lakemirror.catalogs.rest_commits import REGISTER, UNSUPPORTED, RestCommits, WithLease
 from lakemirror.catalogs.rest_login import MakeLogin, login_of
-from lakemirror.catalogs.rest_transport import Answer, UnknownOutcomeError, number_of
-from lakemirror.errors import PermanentError, TransientError
+from lakemirror.catalogs.rest_transport import Answer, number_of
+from lakemirror.errors import PermanentError
 from lakemirror.formats.iceberg import metadata_shape
 from lakemirror.formats.iceberg.avro_values import Malformed
 from lakemirror.model.table import TableRef
@@ -168,21 +168,7 @@ class RestCatalog:
         self._commits.commit(table, expected, new)
 
     def drop(self, table: TableRef, expected: MirrorHead) -> None:
-        """The protocol has no conditional drop; it is told not to delete the files."""
         if not self._client.has_endpoint("DELETE", _TABLE):
             message = f"{UNSUPPORTED}: the catalog cannot drop tables"
             raise PermanentError("drop", str(table), message, "see what the catalog offers; nothing was changed")
-        now = self.load(table)
-        if now is None:
-            return
-        if has_moved(expected, now):
-            raise lost_race("drop", table, expected, now)
-        path = self._client.table_path(table)
-        try:
-            answer = self._client.delete(path, "drop", str(table), query={"purgeRequested": "false"})
-        except UnknownOutcomeError as err:
-            if self.load(table) is None:
-                return
-            raise TransientError("drop", str(table), f"{err.message}; the table is still there", "run again") from err
-        if not answer.is_ok and not answer.says_missing:
-            raise self._client.explained(answer, "drop", str(table))
+        self._commits.drop(table, expected)

@@ -6,13 +6,14 @@ module reads back too, and says whether it was done, was not done, or was overta
 
 What no updates can say is a whole swap (register with `overwrite`) under the lease, where the server has it; otherwise
 it is left out if nothing but late tags need it; otherwise it is refused. Each is told. What a server takes but cannot
-compare goes under the lease, too; and if nobody told what became of it, that lease ends by itself and not before.
+compare goes under the lease, too, drops among it; and if nobody told what became of it, that lease ends by itself and
+not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
@@ -136,11 +137,7 @@ class RestCommits:
         Without an answer the request may still be on its way, and would put this version over any newer one. So unless
         it is seen to be done it is an UnsettledError, whatever the head is now, and nobody else comes in yet.
         """
-        with lease as check:
-            now = self._load(table)
-            if has_moved(expected, now):
-                raise lost_race("commit", table, expected, now)
-            check()
+        with self._leased(lease, "commit", table, expected):
             try:
                 answer = send()
                 if answer.follows_silence and not answer.is_ok:  # what it was told is no answer to the one before
@@ -153,6 +150,47 @@ class RestCommits:
                 except LakemirrorError as told:
                     raise UnsettledError("commit", str(table), told.message, _WAIT) from err
                 return Answer(200, {})
+
+    @contextmanager
+    def _leased(self, lease: Lease, op: str, table: TableRef, expected: MirrorHead) -> Iterator[None]:
+        """The head is as expected by a last look under the lease, which is ours still."""
+        with lease as check:
+            now = self._load(table)
+            if has_moved(expected, now):
+                raise lost_race(op, table, expected, now)
+            check()
+            yield
+
+    def drop(self, table: TableRef, expected: MirrorHead) -> None:
+        """The protocol has no conditional drop, so it goes under the lease: a swap on its way would undo it.
+
+        It is told not to delete the files. A table that is gone already is no error.
+        """
+        now = self._load(table)
+        if now is None:
+            return
+        if has_moved(expected, now):
+            raise lost_race("drop", table, expected, now)
+        lease = self._lease_of(table)
+        with nullcontext() if lease is None else self._leased(lease, "drop", table, expected):
+            self._delete(table, lease is not None)
+
+    def _delete(self, table: TableRef, is_leased: bool) -> None:
+        path = self._client.table_path(table)
+        try:
+            answer = self._client.delete(path, "drop", str(table), query={"purgeRequested": "false"})
+        except UnknownOutcomeError as err:
+            try:
+                is_gone = self._load(table) is None
+            except LakemirrorError as silence:
+                message = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
+                raise UnsettledError("drop", str(table), message, "run again: it finds out") from err
+            if is_gone:
+                return
+            hint = _WAIT if is_leased else "run again"
+            raise UnsettledError("drop", str(table), f"{err.message}; the table is still there", hint) from err
+        if not answer.is_ok and not answer.says_missing:
+            raise self._client.explained(answer, "drop", str(table))
 
     def _post(self, table: TableRef, commit: Json) -> Answer:
         body = {"identifier": {"namespace": list(table.namespace), "name": table.name}, **commit}

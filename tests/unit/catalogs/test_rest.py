@@ -212,6 +212,25 @@ def test_without_register_the_table_is_created_by_updates(double: RestDouble) ->
     assert double.tables[PATH][1]["table-uuid"] == made.uuid
 
 
+@pytest.mark.parametrize("can_remove_schemas", [True, False])
+def test_without_register_the_highest_column_id_is_the_versions_if_the_server_can(
+    double: RestDouble, can_remove_schemas: bool
+) -> None:
+    """Servers count columns themselves; a version has a number of its own, above that of its columns."""
+    double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
+    double.unknown_updates = set() if can_remove_schemas else {"remove-schemas"}
+    made = Table("mem://m/t", 2)
+    made.append(1)
+    published = made.publish()
+    own = published["last-column-id"]
+    new = Published("mem://m/t/1.json", {**published, "last-column-id": own + 16})
+    catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1"})
+    catalog.commit(T, None, new)
+    shown = double.tables[PATH][1]
+    assert shown["last-column-id"] == (own + 16 if can_remove_schemas else own)
+    assert shown["schemas"] == published["schemas"]
+
+
 def test_without_register_what_cannot_be_said_is_refused_by_name(double: RestDouble) -> None:
     double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
     made = Table("mem://m/t", 2)
@@ -599,6 +618,58 @@ class TestDrop:
         head = world.head()
         world.double.fault = lambda verb, path: "cut" if verb == "DELETE" else None
         with pytest.raises(TransientError, match="the table is still there"):
+            world.catalog.drop(T, head)
+
+    def test_not_while_a_commit_that_compares_nothing_may_be_on_its_way(self, double: RestDouble) -> None:
+        """It would bring the table back, or put its own over it."""
+        world, clock = World(double), Clock()
+        head = world.head()
+
+        def busy() -> None:
+            with pytest.raises(TableBusyError):
+                leased(double, "two", clock).drop(T, head)
+
+        double.unknown_updates = {"remove-schemas"}
+        changed = {**world.first.metadata, "properties": {"lakemirror.version": "2"}}
+        leased(double, "one", clock, busy).commit(T, head, Published("mem://m/t/2.json", changed))
+        assert world.version == "2"
+
+    def test_a_head_that_moves_before_the_lease_is_had(self, world: World) -> None:
+        head, catalog = world.head(), leased(world.double, "one", Clock())
+        looks = iter((False, True))
+
+        def moved(verb: str, path: str) -> None:
+            if verb == "GET" and next(looks, False):
+                world.double.fault = lambda verb, path: None
+                world.double.tables[PATH] = (world.second.metadata_uri, dict(world.second.metadata))
+
+        world.double.fault = moved
+        with pytest.raises(LostRaceError, match="head moved"):
+            catalog.drop(T, head)
+        assert world.version == "2"
+
+    def test_one_that_may_be_on_its_way_keeps_swaps_out(self, world: World) -> None:
+        """Otherwise it would take away what was registered since."""
+        head, clock = world.head(), Clock()
+        world.double.fault = lambda verb, path: "late" if verb == "DELETE" else None
+        with pytest.raises(UnsettledError, match="the table is still there"):
+            leased(world.double, "one", clock).drop(T, head)
+        world.double.fault = lambda verb, path: None
+        with pytest.raises(TableBusyError):
+            leased(world.double, "two", clock).drop(T, head)
+        world.double.land()
+        clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+        leased(world.double, "two", clock).drop(T, head)
+        assert world.catalog.load(T) is None
+
+    def test_one_that_nobody_can_read_back_is_left_open(self, world: World) -> None:
+        head = world.head()
+
+        def from_the_drop_on(verb: str, path: str) -> str | None:
+            return "cut" if any(one.startswith("DELETE") for one in world.double.asked) else None
+
+        world.double.fault = from_the_drop_on
+        with pytest.raises(UnsettledError, match="cannot be read back now"):
             world.catalog.drop(T, head)
 
     def test_a_server_that_cannot(self, double: RestDouble) -> None:

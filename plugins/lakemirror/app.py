@@ -228,7 +228,7 @@ class App:
         head = outcome.head
         version, snapshot = (None, None) if head is None else (head.version, head.snapshot_id)
         if head is None or version is not None:
-            self._record_in_group(table, version)
+            self._record_in_group(table, None if outcome.is_dropped else version)
         # last: a try that fails before it is repeated, and the next one finds that nobody has told of the version yet
         is_first = version is not None and note_visible(ports.state, table, version, snapshot, self._now())
         spent = {"total": self._timer() - start}
@@ -285,7 +285,7 @@ class App:
             grouping.announce(store, location, group, table, layout, coming, self._now())
 
     def _record_in_group(self, table: TableRef, version: int | None) -> None:
-        """None: the catalog shows no table."""
+        """None: the catalog shows no table, or one that was dropped."""
         from lakemirror.usecases import grouping
 
         group = self.config.knobs_for(table).group
@@ -300,7 +300,15 @@ class App:
         grouping.record_shown(store, location, group, members, table, layout, version, now, shown_now)
 
     def _is_gone(self, table: TableRef) -> bool:
-        return self._ports.mirror_catalog.load(table) is None
+        """Whether readers find nothing that counts: no table, or one that is shown though the mirror was dropped."""
+        from lakemirror import bridge
+        from lakemirror.follow.follower import head_of
+
+        store, layout = self._ports.mirror_store, self._ports.layout(table)
+        head = head_of(self._ports.mirror_catalog, store, layout, table)
+        if head is None:
+            return True
+        return head.version is not None and bridge.published(store, layout).has_dropped(head.version)
 
     def drop_mirror(self, table: TableRef, *, overwrite_foreign: bool = False) -> DropResult:
         """Take the table out of the mirror catalog for good; its files stay for garbage collection.
@@ -313,9 +321,15 @@ class App:
 
         ports, knobs = self._ports, self.config.knobs_for(table)
         fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
-        result = drop_mirror(table, ports, fence, self._now(), overwrite_foreign=overwrite_foreign)
-        location, is_gone = self.config.mirror.location, partial(self._is_gone, table)
-        grouping.record_gone(ports.mirror_store, location, table, self._now(), is_gone, None)
+        gone = partial(grouping.record_gone, ports.mirror_store, self.config.mirror.location, table)
+
+        def before_drop() -> None:
+            gone(self._now(), lambda: True, None)
+
+        result = drop_mirror(
+            table, ports, fence, self._now(), overwrite_foreign=overwrite_foreign, before_drop=before_drop
+        )
+        gone(self._now(), partial(self._is_gone, table), None)  # a follower may have told of it once more
         return result
 
     def status(self, table: TableRef) -> StatusResult:

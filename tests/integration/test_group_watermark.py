@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -241,19 +242,35 @@ def test_a_table_leaves_when_somebody_says_so(lake: Lake) -> None:
         assert set(app.forget_in_group("shop", str(ORDERS)).tables) == {str(ITEMS)}
 
 
-@pytest.mark.parametrize("dies_before_it_is_told", [False, True])
-def test_a_dropped_mirror_takes_the_watermark_away_and_says_so(lake: Lake, dies_before_it_is_told: bool) -> None:
+@pytest.mark.parametrize("dies", [None, "before the group is told", "before the table goes", "at the end"])
+def test_a_dropped_mirror_takes_the_watermark_away_and_says_so(lake: Lake, dies: str | None) -> None:
+    """The group is told before the table goes; whoever follows finds no table that counts, and says so, too."""
     clock = Clock()
     both_shown(lake, clock)
     before = follow(lake, clock, ITEMS)
     clock.later(1)
+    tell = groups.record_gone
+    told: list[str | None] = []  # what readers saw each time
+
+    def dying(*args: Any) -> None:
+        if dies == "before the group is told" or (dies == "at the end" and told):
+            raise SimulatedCrash
+        told.append(lake.mirror_head())
+        tell(*args)
+        if dies == "before the table goes":
+            raise SimulatedCrash
+
     with App(load_config(lake.follower_config_path), now=clock) as app:
-        if dies_before_it_is_told:
-            with patch.object(groups, "record_gone", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
-                app.drop_mirror(ORDERS)
-            app.follow(ORDERS)  # finds no table, and says so
-        else:
+        with (
+            patch.object(groups, "record_gone", dying),
+            nullcontext() if dies is None else pytest.raises(SimulatedCrash),
+        ):
             app.drop_mirror(ORDERS)
+        if dies is not None:
+            assert (lake.mirror_head() is None) == (dies == "at the end")
+            app.follow(ORDERS)
+        else:
+            assert [one is None for one in told] == [False, True]
         found = app.group("shop")
     assert found.tables[str(ORDERS)] is None
     assert (found.watermark, found.slowest) == (None, str(ORDERS))

@@ -6,6 +6,7 @@ of its own, and the follower registers the table anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from lakemirror import bridge
@@ -18,13 +19,21 @@ from lakemirror.usecases.ports import Ports
 
 
 def drop_mirror(
-    table: TableRef, ports: Ports, fence: TakesLease, now: datetime, *, overwrite_foreign: bool = False
+    table: TableRef,
+    ports: Ports,
+    fence: TakesLease,
+    now: datetime,
+    *,
+    overwrite_foreign: bool = False,
+    before_drop: Callable[[], None] = lambda: None,
 ) -> DropResult:
     """Under the lease, so that no run in flight publishes meanwhile; TableBusyError if one is at work.
 
     First the markers, then the catalog: whatever is cut in between, followers do not bring the table back, and dropping
-    it again finishes the work. A head that somebody else wrote is dropped only if the operator says so, and only the
-    one that was seen here: no catalog deletes a file for it, so that theirs stay where they are, too.
+    it again finishes the work. `before_drop` is called in between: whoever relies on the table is told first.
+
+    A head that somebody else wrote is dropped only if the operator says so, and only the one that was seen here: no
+    catalog deletes a file for it, so that theirs stay where they are, too.
     """
     layout, store, catalog = ports.layout(table), ports.mirror_store, ports.mirror_catalog
     held = fence.acquire()
@@ -40,6 +49,7 @@ def drop_mirror(
         ordinals = bridge.published(store, layout)
         if ordinals.last_used > ordinals.dropped:
             bridge.mark_dropped(store, layout, ordinals.last_used, now)
+        before_drop()
         if head is not None:
             catalog.drop(table, head.shown)
             if catalog.load(table) is not None:

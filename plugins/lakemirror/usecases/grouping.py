@@ -69,7 +69,7 @@ def record_shown(
 ) -> GroupWatermark:
     """The mirror catalog showed this version: say so in the group's watermark. `shown_now` asks the catalog again.
 
-    It may be demoted by now: then the record of that counts.
+    It may be demoted by now: then the record of that counts. Or dropped: then it counts for nothing.
     """
 
     def reached(shown: int) -> Reached:
@@ -78,7 +78,7 @@ def record_shown(
 
     def ask_again() -> Reached | None:
         shown = shown_now()
-        return None if shown is None else reached(shown)
+        return None if shown is None or bridge.published(store, layout).has_dropped(shown) else reached(shown)
 
     return groups.record(store, location, group, tables, str(table), reached(version), now, ask_again)
 
@@ -86,7 +86,7 @@ def record_shown(
 def record_gone(
     store: ObjectStore, location: str, table: TableRef, now: datetime, is_gone: Callable[[], bool], group: str | None
 ) -> None:
-    """The mirror catalog shows nothing of this table: say so in this group, or (None) in all that have it."""
+    """The mirror catalog shows nothing of this table that counts: say so in this group, or (None) in all of it."""
     for name in groups.names(store, location) if group is None else (group,):
         groups.record_gone(store, location, name, str(table), now, is_gone)
 

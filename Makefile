@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 IN_VENV = PATH="$(CURDIR)/$(BIN):$$PATH"
 PYTEST = $(IN_VENV) $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Test files in processes side by side, because many tests wait more than they compute, those of real servers above all.
-# What is named with T= runs in one. The simulation has two processes of its own. All others are one run, in which quick
+# What is named with T= runs in one. Schedules have two processes of their own. All others are one run, in which quick
 # ones fill the time that the last slow ones leave, and servers start once.
 PROCESSES ?= 2
 SLOW_PROCESSES ?= $(if $(filter 0 1,$(PROCESSES)),$(PROCESSES),3)
@@ -23,6 +23,7 @@ side_by_side = $(if $(filter-out 0 1,$(1)),-n $(1) --dist loadfile --no-loadscop
 SIDE_BY_SIDE = $(call side_by_side,$(PROCESSES))
 FAST_TESTS := tests/dags tests/contract tests/unit
 SIMULATION := tests/simulation
+SCHEDULES := $(SIMULATION)/test_schedules.py
 SLOW_TESTS := tests/integration tests/e2e
 NEEDS_JARS = $(if $(T),$(filter-out $(addsuffix %,$(FAST_TESTS) $(SIMULATION)),$(T)),yes)
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-emit-find-links --python-version 3.11 $(if $(call is_on,$(UPGRADE)),--upgrade)
@@ -48,8 +49,8 @@ test: setup ## all tests, in two or three processes (PROCESSES=1: in one); one f
 ifdef T
 	@$(PYTEST) $(T)
 else
-	@$(PYTEST) $(SIMULATION)
-	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) $(SLOW_TESTS) $(FAST_TESTS)
+	@$(PYTEST) $(SCHEDULES)
+	@$(PYTEST) $(call side_by_side,$(SLOW_PROCESSES)) --ignore $(SCHEDULES) $(SLOW_TESTS) $(FAST_TESTS) $(SIMULATION)
 endif
 
 test-unit: setup ## unit, contract and DAG tests: no service, no JVM

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from dev.services import Services, kill, up
+from dev.services import Services, ServicesFolder, kill, up
 from dev.services.layout import SOURCE_CATALOG, SOURCE_STORE
 from lakemirror.app import App
 from lakemirror.errors import TransientError
@@ -60,12 +62,14 @@ def command(lake: FaultyLake, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(240)
-def test_with_the_sources_servers_gone(served: FaultyLake) -> None:
+def test_with_the_sources_servers_gone(served: FaultyLake, services_folder: ServicesFolder) -> None:
     served.append(50)
     with App.load(str(served.config)) as app:
         app.mirror(TABLE)
     try:
-        assert all(kill(name) for name in (SOURCE_STORE, SOURCE_CATALOG))
+        assert all(kill(name, folder=services_folder) for name in (SOURCE_STORE, SOURCE_CATALOG))
+        for uri in (served.services.source_store.endpoint, served.services.source_properties["uri"]):
+            assert is_refused(uri), uri
         code, told = command(served, "follow", NAME)
         assert (code, told["ok"], told["version"], told["committed"]) == (0, True, 1, True)
         assert served.mirrored() == served.rows
@@ -74,7 +78,18 @@ def test_with_the_sources_servers_gone(served: FaultyLake) -> None:
         code, told = command(served, "mirror", NAME)
         assert (code, told["error"]["kind"]) == (2, "usage")
     finally:
-        up()
+        up(folder=services_folder)
+
+
+def is_refused(uri: str) -> bool:
+    place = urlsplit(uri)
+    assert place.hostname is not None
+    assert place.port is not None
+    try:
+        socket.create_connection((place.hostname, place.port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def at_once(follow: Callable[[], Any]) -> list[str]:

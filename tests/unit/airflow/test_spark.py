@@ -3,11 +3,13 @@
 import copy
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -250,3 +252,52 @@ def test_a_missing_connection_is_told_before_anything_is_submitted(
     ):
         operator.execute(context)
     assert player.command == []
+
+
+def _documented() -> list[str]:
+    """The connections that docs/operations.md names, in their order."""
+    text = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    return re.findall(r"^export AIRFLOW_CONN_SPARK_DEFAULT='(.*)'$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("nth", "words"),
+    [
+        (0, ["--master", "local[*]"]),
+        (1, ["--master", "spark://master:7077"]),
+        (2, ["--master", "yarn"]),
+        (3, ["--master", "k8s://https://kube.example.net:6443"]),
+    ],
+)
+def test_the_documented_connections(
+    operator: SparkJobOperator,
+    app: MagicMock,
+    context: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    nth: int,
+    words: list[str],
+) -> None:
+    """What spark-submit is started with; YARN and Kubernetes themselves were never reached."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", _documented()[nth])
+    monkeypatch.setattr(spark, "_has_kubernetes", lambda: True)
+    monkeypatch.setattr(spark_submit, "kube_client", MagicMock(), raising=False)
+    player, _ = _play(operator, app, context, _success(), fails=False)
+    assert player.command[1:3] == words
+    assert player.argument("--deploy-mode") == "client"
+    if nth == 2:
+        assert player.argument("--queue") == "lake"
+    assert ("spark.kubernetes.namespace=lake" in player.command) == (nth == 3)
+
+
+def test_all_documented_connections_are_tried() -> None:
+    assert len(_documented()) == 4
+
+
+def test_kubernetes_without_its_provider_is_told_by_name(
+    operator: SparkJobOperator, app: MagicMock, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's own provider would end with a NameError."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", _documented()[3])
+    monkeypatch.setattr(spark, "find_spec", MagicMock(side_effect=ModuleNotFoundError))
+    with pytest.raises(AirflowFailException, match="install apache-airflow-providers-cncf-kubernetes"):
+        _play(operator, app, context, _success(), fails=False)

@@ -321,15 +321,16 @@ class App:
 
         ports, knobs = self._ports, self.config.knobs_for(table)
         fence = fence_of(ports.mirror_store, ports.layout(table), knobs, self._now, *self._names())
-        gone = partial(grouping.record_gone, ports.mirror_store, self.config.mirror.location, table)
+        store, location = ports.mirror_store, self.config.mirror.location
 
         def before_drop() -> None:
-            gone(self._now(), lambda: True, None)
+            grouping.record_drop(store, location, table, self._now())
 
         result = drop_mirror(
             table, ports, fence, self._now(), overwrite_foreign=overwrite_foreign, before_drop=before_drop
         )
-        gone(self._now(), partial(self._is_gone, table), None)  # a follower may have told of it once more
+        is_gone = partial(self._is_gone, table)  # a follower may have told of it once more
+        grouping.record_gone(store, location, table, self._now(), is_gone, None)
         return result
 
     def status(self, table: TableRef) -> StatusResult:

@@ -373,3 +373,35 @@ def test_it_is_told_where_the_source_is_gone_and_members_are_matched_by_patterns
         found = groups.load(app.mirror_store, app.config.mirror.location, "shop")
     assert found is not None
     assert (set(found.tables), found.watermark is None) == ({str(ORDERS), str(ITEMS)}, False)
+
+
+def test_a_first_entry_that_is_made_while_the_mirror_is_dropped(lake: Lake) -> None:
+    """It was announced before: a follower that dies then leaves no promise of a table that is gone."""
+    clock = Clock()
+    both_shown(lake, clock)
+    with (
+        App(load_config(lake.follower_config_path), now=clock) as app,
+        App(load_config(lake.follower_config_path), now=clock) as operator,
+    ):
+        app.mirror_store.delete([groups.uri_of(app.config.mirror.location, "shop")])
+        app.follow(ITEMS)
+        change, made = groups._change, []
+
+        def slow(store: Any, uri: str, group: str, of: Any) -> Any:
+            def dropped_meanwhile(before: Any) -> Any:
+                after = of(before)
+                if after.tables.get(str(ORDERS)) is not None and not made:
+                    made.append(after)
+                    with patch.object(groups, "_change", change):
+                        operator.drop_mirror(ORDERS)
+                return after
+
+            change(store, uri, group, dropped_meanwhile)
+            if made:
+                raise SimulatedCrash
+            return groups.load(store, app.config.mirror.location, group)
+
+        with patch.object(groups, "_change", slow), pytest.raises(SimulatedCrash):
+            app.follow(ORDERS)
+        assert lake.mirror_head() is None
+        assert operator.group("shop").tables[str(ORDERS)] is None

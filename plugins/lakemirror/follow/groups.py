@@ -54,7 +54,8 @@ def record(
 
     An entry that says more may be that of a follower which was faster since this one looked, and where there is
     none the mirror may have been dropped since. So before one is lowered or made `ask_again` tells what the catalog
-    shows now (None: nothing of ours; then all stays as it is), and once more after it was made.
+    shows now (None: nothing of ours; then all stays as it is), and once more after it was made. The first entry of a
+    table is announced before that, so that whoever drops the mirror meanwhile has something to take back.
 
     While a newer version is announced the entry says no more than it does: that one may be shown at any time, even if
     it was demoted since.
@@ -72,11 +73,15 @@ def record(
             if asked is None:
                 return before
             shown = asked
+            if known is None and not coming:
+                return before.joined(names, now).announced(table, shown.version)
         if coming > shown.version and not (known is not None and shown.is_below(known)):
             return before.joined(names, now)
         return before.advanced(names, table, shown, now)
 
     after = _change(store, uri, group, change)
+    if was_none and after.tables.get(table) is None and table in after.coming:
+        after = _change(store, uri, group, change)
     if was_none and ask_again is not None and after.tables.get(table) is not None and ask_again() is None:
         return record_gone(store, location, group, table, now, lambda: ask_again() is None)
     return after

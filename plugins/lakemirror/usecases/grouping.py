@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
 from lakemirror import bridge, currency
 from lakemirror.config.models import Config
-from lakemirror.errors import UsageError
+from lakemirror.errors import PermanentError, UsageError
 from lakemirror.follow import groups
 from lakemirror.model.group import GroupWatermark, Reached
 from lakemirror.model.layout import TableLayout
@@ -81,6 +82,15 @@ def record_shown(
         return None if shown is None or bridge.published(store, layout).has_dropped(shown) else reached(shown)
 
     return groups.record(store, location, group, tables, str(table), reached(version), now, ask_again)
+
+
+def record_drop(store: ObjectStore, location: str, table: TableRef, now: datetime) -> None:
+    """This table is about to go: say so in all groups that have it. One that nobody can read promises nothing: it stops
+    nothing here, and is told by `record_gone` when the table is gone.
+    """
+    for name in groups.names(store, location):
+        with suppress(PermanentError):
+            groups.record_gone(store, location, name, str(table), now, lambda: True)
 
 
 def record_gone(

@@ -39,6 +39,7 @@ class RestDouble:
         self.fault: Fault = lambda verb, path: None
         self.headers: dict[str, str] = {}
         self.unknown_updates: set[str] = set()
+        self.unknown_status = 400  # what is answered to these
         self.overwrite = 406  # what register answers to it; 200: it does
         self.lost: set[str] = set()  # tables whose file is gone
         self.keeps_head = False  # register says yes and does nothing
@@ -116,7 +117,7 @@ class RestDouble:
     def _commit(self, path: str, body: Json) -> tuple[int, Json, dict[str, str]]:
         old = self.tables.get(path)
         if any(one["action"] in self.unknown_updates for one in body["updates"]):
-            return 400, _error("IllegalArgumentException", "Cannot parse update"), {}
+            return self.unknown_status, _error("IllegalArgumentException", "Cannot parse update"), {}
         try:
             place, shown = old or (None, None)
             new = take(shown, body["requirements"], body["updates"], place)

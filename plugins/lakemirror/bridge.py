@@ -67,6 +67,10 @@ class Ordinals:
         """Whether the mirror was dropped when it showed this version or a later one."""
         return version <= self.dropped
 
+    def follows_drop(self, shown: int | None) -> bool:
+        """Whether nothing was shown since the mirror was dropped, if this is (None: nothing of ours)."""
+        return self.dropped > 0 if shown is None else self.has_dropped(shown)
+
     def lacks(self, version: int) -> bool:
         """Whether this version was known and does not count: demoted, or built on one that is."""
         return self.dropped < version <= self.last_used and version not in self.ready

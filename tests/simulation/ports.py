@@ -37,6 +37,7 @@ LEASE_S, SKEW_S = 30, 3
 _NOTHING = Begun()
 _SWAP_LEASE = f"{ROOT}/_control/swap.json"
 SwapLease = tuple[int, str]  # under which token, by whom
+_TAKEN = 200
 _BUCKET_VERBS = frozenset(("get", "put", "head", "list", "delete"))
 KNOBS = {
     "max_concurrency": 1,
@@ -49,13 +50,13 @@ KNOBS = {
 class Places:
     """Source and mirror as they are: buckets and catalogs, and what a request does to them."""
 
-    def __init__(self, story: Story, world: World, *, swaps: bool) -> None:
-        self.story, self.world = story, world
+    def __init__(self, story: Story, world: World, *, swaps: bool, fence: bool) -> None:
+        self.story, self.world, self._fence = story, world, fence
         self.watch = Watch(story, world.violate)
         self.source, self.mirror = Bucket(), Bucket(self.watch)
         self.watch.objects = world.objects = self.mirror.objects
         self.pointer: str | None = None
-        self.updated = 0  # how often somebody sent updates to a REST catalog
+        self.updated = 0  # how often a REST catalog has taken updates from somebody who had no lease
         self._apps: dict[Actor, App] = {}
         self.database = Database(self._pointer_moved)
         self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown, swaps=swaps)
@@ -88,15 +89,15 @@ class Places:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
         begun = actor.facts.get("begun", _NOTHING)
-        lease = self._swap_lease_of(actor) if _is_swap(request) else None
-        updated = self.updated
+        lease, updated = self._swap_lease_of(actor), self.updated
         return self.world.request(actor, request, lambda: self._effect(actor, request, begun, lease, updated))
 
     def _effect(self, actor: Actor, request: Request, begun: Begun, lease: SwapLease | None, updated: int) -> Any:
         """It may come late, when whoever asked for it is busy with something else, or dead.
 
-        A whole swap compares nothing (docs/STATUS.md): it is excused if the `lease` that it was sent under has ended,
-        or if a commit by updates, which needs none, came before it.
+        A whole swap and a drop compare nothing (docs/STATUS.md): they are excused if the `lease` that they were sent
+        under has ended; a drop, if there is no fence; a swap, if a commit by updates, which needs no lease, was taken
+        before it.
         """
         verb = request[0]
         self.watch.acts(actor.name, begun)
@@ -118,13 +119,17 @@ class Places:
         if verb in ("select", "commit"):
             return self.database.execute(request[1], dict(request[2]))
         if verb in ("GET", "POST", "DELETE"):
-            is_held = lease is not None and self._is_held(lease, actor)
-            self.watch.is_unguarded = lease is not None and (not is_held or self.updated > updated)
+            is_over = lease is not None and not self._is_held(lease, actor)
+            if _is_swap(request):
+                self.watch.is_unguarded = is_over or (lease is not None and self.updated > updated)
+            elif verb == "DELETE":
+                self.watch.is_unguarded = is_over or not self._fence
             try:
-                return self.server.answer(verb, request[1], request[2])
+                found = self.server.answer(verb, request[1], request[2])
             finally:
                 self.watch.is_unguarded = False
-                self.updated += verb == "POST" and request[1].endswith(PATH)
+            self.updated += lease is None and verb == "POST" and request[1].endswith(PATH) and found[0] == _TAKEN
+            return found
         assert verb == "sleep"
         return None
 

@@ -90,7 +90,7 @@ class Scene:
         every = stories.FOR_REST if self.settings.rest and not self.settings.swaps else stories.NAMES
         names = self.settings.stories or every
         self.story = stories.story(names[self.choices.of(len(names))])
-        self.places = Places(self.story, self.world, swaps=self.settings.swaps)
+        self.places = Places(self.story, self.world, swaps=self.settings.swaps, fence=self.settings.fence)
         self.watch = self.places.watch
         self.places.commit_at_source(0)
         self.group = GROUP if self.settings.grouped or self.choices.of(4) == 3 else None

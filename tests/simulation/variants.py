@@ -184,6 +184,21 @@ def swapped_without_lease() -> AbstractContextManager[None]:
     return replaced(RestCommits, "_swap", old, "nullcontext(lambda: None)", nullcontext=nullcontext)
 
 
+def dropped_without_lease() -> AbstractContextManager[None]:
+    """Whoever looks at the head last may drop it, whenever that arrives."""
+    return replaced(RestCommits, "drop", "self._lease_of(table)", "None")
+
+
+def committed_after_drop() -> AbstractContextManager[None]:
+    """The first commit after a drop is made while that may still be on its way."""
+    return replaced(RestCommits, "commit", "if new.follows_drop else None", "if False else None")
+
+
+def told_after_drop() -> AbstractContextManager[None]:
+    """A group promises a table that is gone, until it is told."""
+    return replaced(App, "drop_mirror", "grouping.record_drop(store, location, table, self._now())", "pass")
+
+
 def lowered_too_late() -> AbstractContextManager[None]:
     """The watermark goes back when readers see less already."""
     return replaced(App, "follow", "before_commit=partial(self._announce_in_group, table),", "")
@@ -261,6 +276,9 @@ BROKEN: dict[str, Broken] = {
     "a partition spec that no update sets": _of(spec_left, 1, kind="guards"),
     "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
+    "a drop without the lease": _of(dropped_without_lease, 4, kind="dropped"),
+    "a commit after a drop without the lease": _of(committed_after_drop, 4, kind="dropped"),
+    "a group that is told of a drop when the table is gone": _of(told_after_drop, 11, kind="dropped"),
     "dropped versions count": _of(dropped_counts, 4, 9),
     "a number that falls with a drop": _of(number_falls, 1, 4, kind="dropped"),
     "nothing to do after a demotion": _of(left_where_they_are, 9, kind="undone"),

@@ -16,7 +16,8 @@
     are shown another version, and goes back only if it says so.
 12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
 
-After `drop-mirror` nobody who begins then shows a version again that was dropped.
+After `drop-mirror` nobody who begins then shows a version again that was dropped, and it takes away none that was
+published since.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Watch:
         self.foreign_at: int | None = None  # since when the head is not ours
         self.was_foreign_at = 0
         self.is_foreign_next = False
-        self.is_unguarded = False  # a whole swap that was sent under the lease and comes after it (docs/STATUS.md)
+        self.is_unguarded = False  # a swap or a drop that was sent under the lease and comes after it (docs/STATUS.md)
         self.shown: set[int] = set()
         self.group: Json | None = None
         self.leases: dict[str, tuple[int, str]] = {}  # the token of each, and who holds it
@@ -268,6 +269,11 @@ class Watch:
     def head_gone(self) -> None:
         if not self.dropped:
             self.violate("4: the table is gone from the mirror, and was not dropped")
+        if not self.is_unguarded and self.foreign_at is None:
+            if self.head is not None and self.is_live(self.head):
+                self.violate(f"4: v{self.head} is gone from the mirror, and was published after the drop")
+            if self.group is not None and any(self.group["tables"].values()):
+                self.violate(f"11: the table is gone from the mirror, and the watermark is {self.group['watermark']}")
         if self._is_foreign_to(self.begun) and self.by not in OPERATORS:
             self.violate(f"12: {self.by} dropped what somebody else had committed before it began")
         self.head = self.foreign_at = None

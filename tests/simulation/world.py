@@ -375,10 +375,10 @@ class World:
     def _befallen(self, about: About, request: Request) -> str | None:
         verb, choices = request[0], self.choices
         if about == "commits":
-            is_met = verb in ("commit", "POST") and choices.happens(0.4)
+            is_met = verb in ("commit", "POST", "DELETE") and choices.happens(0.4)
             return SILENT[choices.of(len(SILENT))] if is_met else None
         if about == "watermarks":
-            is_subject = verb in ("commit", "POST") or _is_group_document(request)
+            is_subject = verb in ("commit", "POST", "DELETE") or _is_group_document(request)
             return "pause" if is_subject and choices.happens(0.2) else None
         if not _is_ready_marker(request):
             return None

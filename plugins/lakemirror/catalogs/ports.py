@@ -41,10 +41,14 @@ class MirrorHead:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version that lies in the mirror bucket, whole: its metadata file and what stands in it."""
+    """A version that lies in the mirror bucket, whole: its metadata file and what stands in it.
+
+    `follows_drop`: readers have seen none of ours since the mirror was dropped, so that drop may still be on its way.
+    """
 
     metadata_uri: str
     metadata: Json = field(repr=False)
+    follows_drop: bool = False
 
 
 class MirrorCatalog(Protocol):
@@ -78,5 +82,5 @@ class MirrorCatalog(Protocol):
 
         A table that is gone already is fine. Errors: LostRaceError if the head is another by now; PermanentError if
         the catalog cannot do it; TransientError as above. Only SQL compares and drops in one step: elsewhere the head
-        is looked at right before.
+        is looked at right before. On REST that, and the first commit after it, is done by one at a time.
         """

@@ -6,8 +6,8 @@ module reads back too, and says whether it was done, was not done, or was overta
 
 What no updates can say is a whole swap (register with `overwrite`) under the lease, where the server has it; otherwise
 it is left out if nothing but late tags need it; otherwise it is refused. Each is told. What a server takes but cannot
-compare goes under the lease, too, drops among it; and if nobody told what became of it, that lease ends by itself and
-not before.
+compare goes under the lease, too, drops among it, and so does the first commit after a drop; and if nobody told what
+became of it, that lease ends by itself and not before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ REGISTER: Final = "namespaces/{namespace}/register"
 _VIEW: Final = "namespaces/{namespace}/views/{view}"
 _NO_SUCH_ENDPOINT: Final = (404, 405, 406, 501)
 _BAD_REQUEST: Final = 400
+_NOT_UNDERSTOOD: Final = (400, 406, 422, 501)  # an update that the server does not know
 _CONFLICT: Final = 409
 _WAIT: Final = "run again: followers wait until the lease of swaps has ended by itself; the request may still arrive"
+_WAIT_FOR_DROP: Final = "run again when the lease of swaps has ended by itself: until then the request may still arrive"
 
 # Holds the table's lease for swaps while it lasts; what it gives is asked right before one and raises LostRaceError if
 # the lease is another's by then. An UnsettledError leaves it to expire. None: this table has no lease.
@@ -69,6 +71,15 @@ class RestCommits:
         return self._dialect.has_whole_swap if can_register and self._with_lease is not None else False
 
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
+        lease = self._lease_of(table) if new.follows_drop else None
+        if lease is None:
+            self._commit(table, expected, new)
+            return
+        with self._leased(lease, "commit", table, expected) as check:  # no drop is on its way under another lease
+            held = RestCommits(self._client, self._dialect, self._load, lambda table: nullcontext(check))
+            held._commit(table, expected, new)
+
+    def _commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         shown = None if expected is None else expected.metadata
         found = objection(self._dialect, table, new.metadata_uri, shown, new.metadata)
         if found is not None:
@@ -93,10 +104,15 @@ class RestCommits:
             answer = self._register(table, new)
             if answer.says_missing or answer.status not in _NO_SUCH_ENDPOINT:
                 return answer
-        answer = self._post(table, commit_of(None, new.metadata).as_json())
-        if answer.status == _BAD_REQUEST:  # a server that cannot remove schemas
-            answer = self._post(table, commit_of(None, new.metadata, may_guard=False).as_json())
-        return answer
+        try:
+            answer = self._post(table, commit_of(None, new.metadata).as_json())
+            if answer.status not in _NOT_UNDERSTOOD:
+                return answer
+        except UnknownOutcomeError:
+            if self._load(table) is not None:
+                raise
+        # a server that cannot remove schemas; of the two one is taken at most: the other finds a table there
+        return self._post(table, commit_of(None, new.metadata, may_guard=False).as_json())
 
     def _register(self, table: TableRef, new: Published, **more: object) -> Answer:
         path = REGISTER.format(namespace=self._client.namespace_path(table.namespace))
@@ -108,7 +124,7 @@ class RestCommits:
 
         def send() -> Answer:
             answer = self._post(table, commit.as_json())
-            if answer.status == _BAD_REQUEST and commit.is_guarded:  # a server that cannot remove schemas
+            if answer.status in _NOT_UNDERSTOOD and commit.is_guarded:  # a server that cannot remove schemas
                 less = commit_of(old, new.metadata, may_guard=False)
                 answer = self._send_alone(table, expected, new, less, answer)
             return answer
@@ -152,30 +168,34 @@ class RestCommits:
                 return Answer(200, {})
 
     @contextmanager
-    def _leased(self, lease: Lease, op: str, table: TableRef, expected: MirrorHead) -> Iterator[None]:
+    def _leased(
+        self, lease: Lease, op: str, table: TableRef, expected: MirrorHead | None
+    ) -> Iterator[Callable[[], None]]:
         """The head is as expected by a last look under the lease, which is ours still."""
         with lease as check:
             now = self._load(table)
             if has_moved(expected, now):
                 raise lost_race(op, table, expected, now)
             check()
-            yield
+            yield check
 
     def drop(self, table: TableRef, expected: MirrorHead) -> None:
-        """The protocol has no conditional drop, so it goes under the lease: a swap on its way would undo it.
+        """The protocol has no conditional drop, so it goes under the lease: a swap on its way would undo it, and it
+        would take away what is committed after it.
 
         It is told not to delete the files. A table that is gone already is no error.
         """
-        now = self._load(table)
-        if now is None:
-            return
-        if has_moved(expected, now):
-            raise lost_race("drop", table, expected, now)
         lease = self._lease_of(table)
-        with nullcontext() if lease is None else self._leased(lease, "drop", table, expected):
-            self._delete(table, lease is not None)
+        with nullcontext(lambda: None) if lease is None else lease as check:
+            now = self._load(table)
+            if now is None:
+                return
+            if has_moved(expected, now):
+                raise lost_race("drop", table, expected, now)
+            check()
+            self._delete(table, "run again" if lease is None else _WAIT_FOR_DROP)
 
-    def _delete(self, table: TableRef, is_leased: bool) -> None:
+    def _delete(self, table: TableRef, hint: str) -> None:
         path = self._client.table_path(table)
         try:
             answer = self._client.delete(path, "drop", str(table), query={"purgeRequested": "false"})
@@ -184,10 +204,10 @@ class RestCommits:
                 is_gone = self._load(table) is None
             except LakemirrorError as silence:
                 message = f"{err.message}; whether it was made cannot be read back now ({silence.message})"
-                raise UnsettledError("drop", str(table), message, "run again: it finds out") from err
+                first = "" if isinstance(silence, TransientError) else f"{silence.hint}; then "
+                raise UnsettledError("drop", str(table), message, f"{first}{hint}") from err
             if is_gone:
                 return
-            hint = _WAIT if is_leased else "run again"
             raise UnsettledError("drop", str(table), f"{err.message}; the table is still there", hint) from err
         if not answer.is_ok and not answer.says_missing:
             raise self._client.explained(answer, "drop", str(table))

@@ -201,7 +201,7 @@ def follow(
     bridge.refuse_late(store, layout, waiting.found)
     waiting = inbox.check_chain(store, layout, waiting, shown)
     metadata = check(marker, waiting.before, layout, store, table, None if head is None else head.metadata)
-    new = Published(marker.metadata_uri, metadata)
+    new = Published(marker.metadata_uri, metadata, waiting.ordinals.follows_drop(shown))
     before_commit(marker)
     catalog.commit(table, None if head is None else head.shown, new)
     head = _read_back(table, layout, catalog, store, marker, head)

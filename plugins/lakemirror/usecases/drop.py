@@ -10,8 +10,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from lakemirror import bridge
-from lakemirror.errors import LostRaceError, PermanentError
-from lakemirror.follow.follower import drop_foreign, head_of
+from lakemirror.catalogs.ports import MirrorCatalog
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError
+from lakemirror.follow.follower import Head, drop_foreign, head_of
 from lakemirror.model.results import DropResult
 from lakemirror.model.table import TableRef
 from lakemirror.replicate.fence import TakesLease
@@ -46,14 +47,27 @@ def drop_mirror(
                 f"its head {head.metadata_uri} was not published by Lakemirror; other {', '.join(head.details)}",
                 f"see who writes to the mirror; {drop_foreign(table)} drops theirs, too: files stay",
             )
+        if head is not None and not catalog.abilities().has_drop:
+            message = "unsupported_by_catalog: the catalog cannot drop tables"
+            raise PermanentError(
+                "drop mirror", str(table), message, "nothing was changed; drop it there by hand and run this again"
+            )
         ordinals = bridge.published(store, layout)
         if ordinals.last_used > ordinals.dropped:
             bridge.mark_dropped(store, layout, ordinals.last_used, now)
         before_drop()
         if head is not None:
-            catalog.drop(table, head.shown)
+            _drop(catalog, table, head)
             if catalog.load(table) is not None:
                 raise LostRaceError("drop mirror", str(table), "a follower registered it again meanwhile", "run again")
     finally:
         held.release()
     return DropResult(table, None if head is None else head.version, ordinals.last_used or None)
+
+
+def _drop(catalog: MirrorCatalog, table: TableRef, head: Head) -> None:
+    try:
+        catalog.drop(table, head.shown)
+    except TableBusyError as err:
+        told = f"its versions count as dropped, and readers still see it: {err.message}"
+        raise TableBusyError("drop mirror", str(table), told, err.hint) from err

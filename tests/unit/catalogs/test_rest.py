@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -229,6 +230,30 @@ def test_without_register_the_highest_column_id_is_the_versions_if_the_server_ca
     shown = double.tables[PATH][1]
     assert shown["last-column-id"] == (own + 16 if can_remove_schemas else own)
     assert shown["schemas"] == published["schemas"]
+
+
+@pytest.mark.parametrize("status", [400, 406, 422, 500, 501])
+def test_without_register_a_server_that_does_not_know_an_update_is_asked_without_it(
+    double: RestDouble, status: int
+) -> None:
+    double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
+    double.unknown_updates, double.unknown_status = {"remove-schemas"}, status
+    made = Table("mem://m/t", 2)
+    made.append(1)
+    catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"})
+    catalog.commit(T, None, Published("mem://m/t/1.json", made.publish()))
+    assert double.tables[PATH][1]["table-uuid"] == made.uuid
+
+
+def test_without_register_a_first_commit_that_was_made_and_never_answered_is_done(double: RestDouble) -> None:
+    """It is there: nothing is sent again."""
+    double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
+    made = Table("mem://m/t", 2)
+    made.append(1)
+    catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"})
+    double.fault = on_commit("cut after")  # type: ignore[assignment]
+    catalog.commit(T, None, Published("mem://m/t/1.json", made.publish()))
+    assert sum(one == f"POST /v1/{PATH}" for one in double.asked) == 1
 
 
 def test_without_register_what_cannot_be_said_is_refused_by_name(double: RestDouble) -> None:
@@ -634,33 +659,51 @@ class TestDrop:
         leased(double, "one", clock, busy).commit(T, head, Published("mem://m/t/2.json", changed))
         assert world.version == "2"
 
-    def test_a_head_that_moves_before_the_lease_is_had(self, world: World) -> None:
+    def test_a_head_that_moved_stays(self, world: World) -> None:
         head, catalog = world.head(), leased(world.double, "one", Clock())
-        looks = iter((False, True))
-
-        def moved(verb: str, path: str) -> None:
-            if verb == "GET" and next(looks, False):
-                world.double.fault = lambda verb, path: None
-                world.double.tables[PATH] = (world.second.metadata_uri, dict(world.second.metadata))
-
-        world.double.fault = moved
+        world.double.tables[PATH] = (world.second.metadata_uri, dict(world.second.metadata))
         with pytest.raises(LostRaceError, match="head moved"):
             catalog.drop(T, head)
         assert world.version == "2"
 
-    def test_one_that_may_be_on_its_way_keeps_swaps_out(self, world: World) -> None:
-        """Otherwise it would take away what was registered since."""
+    def test_one_that_is_gone_already_is_fine(self, world: World) -> None:
+        head, clock = world.head(), Clock()
+        del world.double.tables[PATH]
+        leased(world.double, "one", clock).drop(T, head)
+        assert not any(one.startswith("DELETE") for one in world.double.asked)
+
+    @pytest.mark.parametrize("has_arrived", [False, True])
+    def test_one_that_may_be_on_its_way_keeps_the_next_version_out(self, world: World, has_arrived: bool) -> None:
+        """Otherwise it would take that away. By updates where the table is there still, else by register."""
         head, clock = world.head(), Clock()
         world.double.fault = lambda verb, path: "late" if verb == "DELETE" else None
         with pytest.raises(UnsettledError, match="the table is still there"):
             leased(world.double, "one", clock).drop(T, head)
         world.double.fault = lambda verb, path: None
+        if has_arrived:
+            world.double.land()
+        now = None if has_arrived else head
+        next_one = replace(world.second, follows_drop=True)
         with pytest.raises(TableBusyError):
-            leased(world.double, "two", clock).drop(T, head)
-        world.double.land()
+            leased(world.double, "two", clock).commit(T, now, next_one)
         clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
-        leased(world.double, "two", clock).drop(T, head)
-        assert world.catalog.load(T) is None
+        leased(world.double, "two", clock).commit(T, now, next_one)
+        assert world.version == "2"
+        clock.later(1)
+        leased(world.double, "three", clock).commit(T, world.head(), replace(world.third, follows_drop=True))
+        assert world.version == "3", "the lease was given back"
+
+    def test_what_compares_nothing_after_a_drop_needs_no_second_lease(self, double: RestDouble) -> None:
+        world, clock = World(double), Clock()
+        double.unknown_updates = {"remove-schemas"}
+        changed = {**world.first.metadata, "properties": {"lakemirror.version": "2"}}
+        new = Published("mem://m/t/2.json", changed, follows_drop=True)
+        leased(double, "one", clock).commit(T, world.head(), new)
+        assert world.version == "2"
+
+    def test_without_a_fence_the_next_version_waits_for_nobody(self, world: World) -> None:
+        world.catalog.commit(T, world.head(), replace(world.second, follows_drop=True))
+        assert world.version == "2"
 
     def test_one_that_nobody_can_read_back_is_left_open(self, world: World) -> None:
         head = world.head()
@@ -671,6 +714,20 @@ class TestDrop:
         world.double.fault = from_the_drop_on
         with pytest.raises(UnsettledError, match="cannot be read back now"):
             world.catalog.drop(T, head)
+
+    def test_one_that_may_not_be_read_back_says_what_to_do_first(self, world: World) -> None:
+        head = world.head()
+
+        def forbidden_afterwards(verb: str, path: str) -> int | str | None:
+            if verb == "DELETE":
+                return "cut after"
+            return 403 if any(one.startswith("DELETE") for one in world.double.asked) else None
+
+        world.double.fault = forbidden_afterwards
+        with pytest.raises(UnsettledError) as caught:
+            leased(world.double, "one", Clock()).drop(T, head)
+        assert caught.value.hint.startswith("check the login")
+        assert caught.value.hint.endswith("the request may still arrive")
 
     def test_a_server_that_cannot(self, double: RestDouble) -> None:
         double.config["endpoints"] = ["POST /v1/{prefix}/namespaces/{namespace}/register"]

@@ -1,4 +1,4 @@
-"""A foreign append on a REST mirror: no updates lead back from it, so dropping the table is the way out."""
+"""Dropping a mirror in a REST catalog; also the way out of a foreign append, from which no updates lead back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from lakemirror.app import App
+from lakemirror.catalogs.abilities import CatalogAbilities
 from lakemirror.config.loader import load_config
-from lakemirror.errors import LostRaceError, PermanentError
+from lakemirror.errors import LostRaceError, PermanentError, TableBusyError, UnsettledError
 from lakemirror.formats.iceberg import metadata_json
 from tests.lake import ORDERS, Lake, path_of, rows
 from tests.rest_double import RestDouble, rest_double
@@ -138,3 +140,45 @@ def test_a_head_that_moves_while_it_is_dropped_stays(lake: Lake, double: RestDou
     with pytest.raises(LostRaceError, match="head moved"):
         app.drop_mirror(ORDERS, overwrite_foreign=True)
     assert PATH in double.tables
+
+
+def test_a_drop_that_may_be_on_its_way_keeps_the_next_version_out(lake: Lake, double: RestDouble, app: App) -> None:
+    double.fault = lambda verb, path: "late" if verb == "DELETE" else None
+    with pytest.raises(UnsettledError, match="the table is still there"):
+        app.drop_mirror(ORDERS)
+    double.fault = lambda verb, path: None
+    append(lake)
+    for _ in range(2):
+        with pytest.raises(TableBusyError):
+            app.follow(ORDERS)
+        double.land()
+    assert PATH not in double.tables
+
+
+def test_a_server_that_cannot_drop_changes_nothing(lake: Lake, double: RestDouble, app: App) -> None:
+    unable = CatalogAbilities("rest", "updates", has_namespace_levels=True, has_drop=False)
+    with (
+        patch.object(app._ports.mirror_catalog, "abilities", lambda: unable),
+        pytest.raises(PermanentError, match="unsupported_by_catalog: the catalog cannot drop") as refused,
+    ):
+        app.drop_mirror(ORDERS)
+    assert "nothing was changed" in refused.value.hint
+    assert app.status(ORDERS).warnings == ()
+    assert app.follow(ORDERS).version == 1
+
+
+def test_a_drop_that_finds_a_swap_at_work_says_what_readers_see(lake: Lake, double: RestDouble, app: App) -> None:
+    with app._swapping(ORDERS), pytest.raises(TableBusyError, match="count as dropped, and readers still see it"):
+        app.drop_mirror(ORDERS)
+    assert app.drop_mirror(ORDERS).version == 1
+    assert PATH not in double.tables
+
+
+def test_a_group_that_nobody_can_read_is_told_when_the_table_is_gone(lake: Lake, double: RestDouble, app: App) -> None:
+    """It promises nothing, so it keeps no table from being dropped."""
+    place = lake.mirror_folder / "_groups" / "other.json"
+    place.parent.mkdir()
+    place.write_text("{}", encoding="utf-8")
+    with pytest.raises(PermanentError, match=r"other\.json"):
+        app.drop_mirror(ORDERS)
+    assert PATH not in double.tables

@@ -73,7 +73,7 @@ def record(
             if asked is None:
                 return before
             shown = asked
-            if known is None and not coming:
+            if known is None and table not in before.coming:
                 return before.joined(names, now).announced(table, shown.version)
         if coming > shown.version and not (known is not None and shown.is_below(known)):
             return before.joined(names, now)

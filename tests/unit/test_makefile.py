@@ -119,8 +119,8 @@ def test_all_tests_in_one_process_if_so_wished() -> None:
     runs = [line for line in make("-n", "test", "PROCESSES=1").stdout.splitlines() if "pytest" in line]
 
     assert [line.rpartition(" -m pytest ")[2].split() for line in runs] == [
-        ["tests/simulation"],
-        ["tests/integration", "tests/e2e", *FAST],
+        ["tests/simulation/test_schedules.py"],
+        ["--ignore", "tests/simulation/test_schedules.py", "tests/integration", "tests/e2e", *FAST, "tests/simulation"],
     ]
 
 

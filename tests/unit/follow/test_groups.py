@@ -142,11 +142,27 @@ def test_a_mirror_that_is_gone_has_no_entry_and_a_slow_follower_makes_none(
 
 
 def test_one_that_is_dropped_while_its_first_entry_is_written_has_none(store: ObjectStore) -> None:
-    """The drop finds no entry to take back; whoever makes it looks again."""
+    """The drop was before it was announced, and finds nothing to take back; whoever makes the entry looks again."""
     groups.record(store, HOME, "g", ["a", "b"], "b", Reached(1, at(1)), at(2))
-    shown = [Reached(1, at(1)), None, None]
+    shown = [Reached(1, at(1)), Reached(1, at(1)), None, None]
     found = groups.record(store, HOME, "g", ["a", "b"], "a", Reached(1, at(1)), at(3), lambda: shown.pop(0))
     assert (found.tables["a"], found.watermark, shown) == (None, None, [])
+
+
+def test_a_first_entry_is_announced_so_that_a_drop_can_take_it_back(store: ObjectStore) -> None:
+    """Dropped when the follower has read the document for the last time: its entry is never written."""
+    puts: list[bytes] = []
+
+    class Dropping(CountingStore):
+        def put(self, uri: str, data: bytes, condition: object) -> ObjectInfo:  # type: ignore[override]
+            puts.append(data)
+            if len(puts) == 2:
+                groups.record_gone(store, HOME, "g", "a", at(3), lambda: True)
+            return super().put(uri, data, condition)  # type: ignore[arg-type]
+
+    shown = [Reached(1, at(1)), Reached(1, at(1)), None]
+    groups.record(Dropping(store), HOME, "g", ["a"], "a", Reached(1, at(1)), at(4), lambda: shown.pop(0))
+    assert (len(puts), entry(store), shown) == (2, None, [])
 
 
 def test_a_drop_between_reading_and_writing_wins(store: ObjectStore) -> None:

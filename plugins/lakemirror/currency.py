@@ -7,13 +7,14 @@ about time, never about content: what is published and shown is decided by marke
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakemirror.errors import PermanentError
 from lakemirror.model import bounded_json
 from lakemirror.model.layout import TableLayout
-from lakemirror.storage.port import ObjectNotFound, ObjectStore, Overwrite
+from lakemirror.storage.port import Condition, ConditionFailed, Create, IfMatch, ObjectNotFound, ObjectStore
 
 _MAX_BYTES = 1 << 12
 
@@ -22,8 +23,8 @@ _MAX_BYTES = 1 << 12
 class Current:
     """Every commit on the source before `as_of` is in `version`.
 
-    `source_committed_at` is when the source's state was committed that the run has seen, by the source's own clock:
-    later than the version's own where the source has changed and gone back. None: an older Lakemirror noted it.
+    `source_committed_at` is when the latest state of the source was committed that any run has seen, by the source's
+    clock: later than the version's own where the source has changed and gone back. None: an older Lakemirror noted it.
     """
 
     version: int
@@ -34,20 +35,47 @@ class Current:
         """Whether the state that it speaks of came after one that was committed then; both by the source's clock."""
         return self.source_committed_at is not None and committed_at < self.source_committed_at
 
+    def beside(self, before: Current) -> Current:
+        """With what was noted before of this version or an older one: the latest state of the source that was seen."""
+        as_of = max(self.as_of, before.as_of) if self.version == before.version else self.as_of
+        seen = [one for one in (self.source_committed_at, before.source_committed_at) if one is not None]
+        return Current(self.version, as_of, max(seen, default=None))
+
+    def to_bytes(self) -> bytes:
+        document: dict[str, object] = {"version": self.version, "as_of": self.as_of.astimezone(UTC).isoformat()}
+        if self.source_committed_at is not None:
+            document["source_committed_at"] = self.source_committed_at.astimezone(UTC).isoformat()
+        return json.dumps(document).encode()
+
 
 def note(store: ObjectStore, layout: TableLayout, current: Current) -> None:
-    """The later note counts; two replicators that note at once differ by moments, and either is true."""
-    document: dict[str, object] = {"version": current.version, "as_of": current.as_of.astimezone(UTC).isoformat()}
-    if current.source_committed_at is not None:
-        document["source_committed_at"] = current.source_committed_at.astimezone(UTC).isoformat()
-    store.put(layout.current, json.dumps(document).encode(), Overwrite())
+    """Nothing that was noted is forgotten, unless a newer version says more; a put that comes late changes nothing.
+
+    Who is overtaken leaves it at that: either note is true, and the next run notes again.
+    """
+    try:
+        blob = store.get(layout.current, max_bytes=_MAX_BYTES)
+    except ObjectNotFound:
+        condition: Condition = Create()
+    else:
+        condition = IfMatch(blob.info.e_tag or "")
+        with suppress(PermanentError):  # one that is damaged is replaced
+            before = _parsed(blob.data, layout.current)
+            if before.version > current.version:
+                return
+            current = current.beside(before)
+    with suppress(ConditionFailed):
+        store.put(layout.current, current.to_bytes(), condition)
 
 
 def read(store: ObjectStore, layout: TableLayout) -> Current | None:
     try:
-        data = store.get(layout.current, max_bytes=_MAX_BYTES).data
+        return _parsed(store.get(layout.current, max_bytes=_MAX_BYTES).data, layout.current)
     except ObjectNotFound:
         return None
+
+
+def _parsed(data: bytes, uri: str) -> Current:
     try:
         document = bounded_json.object_of(data, max_values=10)
         version, as_of = document["version"], datetime.fromisoformat(document["as_of"])
@@ -59,6 +87,6 @@ def read(store: ObjectStore, layout: TableLayout) -> Current | None:
             raise ValueError("version or time are not as they should be")
     except (ValueError, KeyError, TypeError) as err:
         raise PermanentError(
-            "read note", layout.current, f"not as it was written ({err!r})", "delete it: the next run writes it anew"
+            "read note", uri, f"not as it was written ({err!r})", "delete it: the next run writes it anew"
         ) from err
     return Current(version, as_of.astimezone(UTC), None if committed_at is None else committed_at.astimezone(UTC))

@@ -204,7 +204,7 @@ def follow(
     new = Published(marker.metadata_uri, metadata, waiting.ordinals.follows_drop(shown))
     before_commit(marker)
     catalog.commit(table, None if head is None else head.shown, new)
-    head = _read_back(table, layout, catalog, store, marker, head)
+    head = _read_back(table, layout, catalog, store, marker, head, follows_drop=new.follows_drop)
     # whoever demotes looks at the catalog before and after, and undoes it; but it may have died between the two
     is_demoted = bridge.is_demoted_now(as_it_is, layout, marker.version) and head.version == marker.version
     is_dropped = False
@@ -276,11 +276,16 @@ def _read_back(
     store: ObjectStore,
     marker: Marker,
     before: Head | None,
+    *,
+    follows_drop: bool,
 ) -> Head:
     """A success answer proves nothing: the catalog must show what was committed, or something newer of ours."""
     head = head_of(catalog, store, layout, table)
     if head is None and not bridge.published(store, layout).counts(marker.version):
         raise LostRaceError("follow", str(table), "the mirror was dropped meanwhile", "run again")
+    if head is None and follows_drop:
+        told = "the catalog took the commit and shows no table: the drop before it came late"
+        raise LostRaceError("follow", str(table), told, "run again: it is registered anew")
     if head is None:
         raise _not_taken(table, "no table")
     if head.version is not None and head.version >= marker.version:

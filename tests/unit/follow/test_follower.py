@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lakemirror import bridge
+from lakemirror.catalogs.ports import MirrorHead
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.follow.follower import follow
@@ -690,6 +691,23 @@ def test_a_mirror_that_is_dropped_right_after_the_commit_is_a_lost_race(lake: La
     with pytest.raises(LostRaceError, match="the mirror was dropped meanwhile"):
         follow(ORDERS, layout(lake), mirror, STORE)
     assert catalog(lake).load(ORDERS) is None
+
+
+def test_a_drop_that_comes_late_and_takes_the_next_version_away(lake: Lake) -> None:
+    """Where drops compare nothing, and clocks differ by more than is allowed: the next run registers it again."""
+    lake.follow()
+    lake.follower().drop_mirror(ORDERS)
+    lake.mirror()
+
+    class Late(SqlCatalog):
+        def register(self, table: TableRef, metadata_uri: str) -> None:
+            super().register(table, metadata_uri)
+            self.drop(table, MirrorHead(metadata_uri))
+
+    mirror = Late("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+    with pytest.raises(LostRaceError, match="the drop before it came late"):
+        follow(ORDERS, layout(lake), mirror, STORE)
+    assert lake.follow().version == 2
 
 
 class Overtaken(SqlCatalog):

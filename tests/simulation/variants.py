@@ -109,7 +109,7 @@ def updates_sent_blindly() -> AbstractContextManager[None]:
 @contextmanager
 def silence_is_success() -> Iterator[None]:
     """A commit that got no answer is told as done, and nobody looks."""
-    looked = "_read_back(table, layout, catalog, store, marker, head)"
+    looked = "_read_back(table, layout, catalog, store, marker, head, follows_drop=new.follows_drop)"
     told = "Head(MirrorHead(marker.metadata_uri), marker.version, marker.snapshot_id, marker.epoch)"
     with (
         replaced(SqlCatalog, "_settle", "now = self.head(table)", "return"),

@@ -318,6 +318,7 @@ class Scene:
             return
         except LakemirrorError as err:
             is_true = err.subject in self.watch.damage.lost or (err.op == "detect" and self._was_dropped())
+            is_true = is_true or (err.op == "follow" and self._was_put_back(actor))
             if err.op in ("demote", "restore") or is_true or self._is_late(err) or self._was_foreign(actor, err):
                 world.note(actor.name, ("ends", what), f"{type(err).__name__}: {err}")
                 return
@@ -328,6 +329,11 @@ class Scene:
             self.watch.check_told(actor.name, actor.facts["begun"])
         if version is not None and what != "drop mirror":
             self._check_result(actor, what, result, version)
+
+    def _was_put_back(self, actor: Actor) -> bool:
+        """A whole swap that nobody expected any more has shown an older version while the run was at work."""
+        begun: Begun = actor.facts["begun"]
+        return self.watch.put_back_at > begun.moment
 
     def _was_dropped(self) -> bool:
         """Before anything of it was mirrored a dropped table is one that does not exist."""
@@ -360,7 +366,8 @@ class Scene:
             raise Violation(f"{told}, without a word of it")
         if isinstance(result, MirrorResult) and line and version in self.watch.stillborn:
             raise Violation(f"8: {actor.name} told of v{version}, which it put on a version that was demoted by then")
-        if what == "follow" and not self.watch.dropped and (self.watch.head or 0) < version:
+        is_behind = not self.watch.dropped and (self.watch.head or 0) < version
+        if what == "follow" and is_behind and not self._was_put_back(actor):
             raise Violation(f"8: {actor.name} told that the mirror shows v{version}, it shows v{self.watch.head}")
 
 

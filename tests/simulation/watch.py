@@ -84,6 +84,7 @@ class Watch:
         self.was_foreign_at = 0
         self.is_foreign_next = False
         self.is_unguarded = False  # a swap or a drop that was sent under the lease and comes after it (docs/STATUS.md)
+        self.put_back_at = 0  # when such a swap has last shown an older version
         self.shown: set[int] = set()
         self.group: Json | None = None
         self.leases: dict[str, tuple[int, str]] = {}  # the token of each, and who holds it
@@ -297,6 +298,8 @@ class Watch:
             self.violate(f"1: the mirror's head is {metadata_uri}, v{number} is {marker['metadata_uri']}")
         if not self.is_unguarded:
             self._check_shown(number)
+        elif self.head is not None and number < self.head:
+            self.put_back_at = self.demotions.moment
         self.head, self.head_at = number, self.demotions.moment
         self.shown.add(number)
 

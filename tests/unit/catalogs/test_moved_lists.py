@@ -3,7 +3,6 @@ was dropped and came back. No update says that; to keep the old list would show 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,9 @@ from lakemirror.catalogs.left_out import PROPERTY
 from lakemirror.catalogs.ports import Published
 from lakemirror.errors import PermanentError
 from lakemirror.formats.iceberg.metadata_json import snapshots
-from tests.rest_double import RestDouble, rest_double
-from tests.unit.catalogs.test_rest import T, World
+from tests.unit.catalogs.rest_world import T, World
 
 ELSEWHERE = "mem://m/t/_maps/anew"
-
-
-@pytest.fixture
-def double() -> Iterator[RestDouble]:
-    with rest_double() as double:
-        yield double
-
-
-@pytest.fixture
-def world(double: RestDouble) -> World:
-    return World(double)
 
 
 def moved(new: Published) -> Published:

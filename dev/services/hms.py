@@ -1,4 +1,4 @@
-"""Hive Metastore 3.1.3 on the same PostgreSQL. It listens on all addresses of the machine, whatever it is told."""
+"""Hive Metastore 3.1.3 on the same PostgreSQL, with a main class of ours: its own binds to all addresses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape
 
 from dev.services.builds import Build
 from dev.services.folder import ServicesFolder, write_private
-from dev.services.iceberg_rest import MAVEN_TIMEOUT_S, PLUGIN, fetch_jars
+from dev.services.iceberg_rest import MAVEN_TIMEOUT_S, PLUGIN, compile_main, fetch_jars
 from dev.services.postgres import USER, Postgres
 from dev.services.servers import Server
-from dev.services.tools import MAVEN, run
+from dev.services.tools import JAVAC, MAVEN, run
 from dev.services.trouble import ServicesError
 
 NAME = "hms"
@@ -26,10 +26,12 @@ OPENED = ("java.lang", "java.util", "java.net", "java.util.concurrent")  # Hive 
 
 def _check() -> None:
     MAVEN.need(TITLE, "to fetch its jars")
+    JAVAC.need(TITLE, "for its main class")
 
 
 def _make(sources: Path, into: Path) -> None:
     fetch_jars(sources / "pom.xml", into / "lib", TITLE)
+    compile_main(sources / "LocalMetastore.java", into, TITLE)
     maven = MAVEN.need(TITLE, "to fetch its jars")
     command = [maven, "-q", "-B", f"{PLUGIN}:copy", f"-Dartifact={SCHEMA_ARTIFACT}", f"-DoutputDirectory={into}"]
     run(command, what=f"fetching the SQL schema for {TITLE}", folder=into, timeout_s=MAVEN_TIMEOUT_S)
@@ -56,10 +58,11 @@ def server(folder: ServicesFolder, port: int, build: Path, postgres: Postgres) -
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         write_private(file, text)
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    java = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{build / 'lib'}/*")
+    classes = f"{conf}:{build / 'classes'}:{build / 'lib'}/*"
+    java = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes)
     return Server(
         NAME,
-        (*java, *opened, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)),
+        (*java, *opened, "LocalMetastore"),
         lambda: _listens(port),
         environment={"SETTINGS": text},  # only so that other settings mean a new start
     )
@@ -89,7 +92,6 @@ def _settings(port: int, postgres: Postgres, warehouse: Path) -> dict[str, str]:
     cleaner = "org.apache.hadoop.hive.metastore.events.EventCleanerTask"
     return {
         "metastore.thrift.uris": uri(port),
-        "metastore.thrift.bind.host": "127.0.0.1",
         "metastore.thrift.port": str(port),
         "metastore.warehouse.dir": warehouse.as_uri(),
         "javax.jdo.option.ConnectionURL": postgres.jdbc(DATABASE),

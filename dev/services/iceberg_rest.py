@@ -56,10 +56,7 @@ def _check() -> None:
 
 def _make(sources: Path, into: Path) -> None:
     fetch_jars(sources / "pom.xml", into / "lib", TITLE)
-    (into / "classes").mkdir()
-    javac = JAVAC.need(TITLE, "for their main class")
-    command = [javac, "-cp", f"{into / 'lib'}/*", "-d", str(into / "classes"), str(sources / "IcebergRest.java")]
-    run(command, what="compiling IcebergRest.java", folder=into, timeout_s=120)
+    compile_main(sources / "IcebergRest.java", into, TITLE)
 
 
 BUILD = Build("iceberg-rest", TITLE, _make, _check)
@@ -71,6 +68,14 @@ def fetch_jars(pom: Path, into: Path, part: str) -> None:
     goal = f"{PLUGIN}:copy-dependencies"
     command = [maven, "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={into}"]
     run(command, what=f"fetching the jars for {part} with Maven", folder=into.parent, timeout_s=MAVEN_TIMEOUT_S)
+
+
+def compile_main(source: Path, into: Path, part: str) -> None:
+    """Against `lib/`, to `classes/`."""
+    (into / "classes").mkdir()
+    javac = JAVAC.need(part, "for their main class")
+    command = [javac, "-cp", f"{into / 'lib'}/*", "-d", str(into / "classes"), str(source)]
+    run(command, what=f"compiling {source.name}", folder=into, timeout_s=120)
 
 
 def server(

@@ -45,7 +45,7 @@ def kill_group(group: int, *, but: Collection[int] = ()) -> None:
     """All processes of a group and what they have just started, save these."""
 
     def is_gone() -> bool:
-        found = [pid for pid in _members(group) if pid not in but]
+        found = [pid for pid in members(group) if pid not in but]
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -63,7 +63,7 @@ def _stat(path: Path) -> list[str]:
     return path.read_text(errors="replace").rpartition(")")[2].split()
 
 
-def _members(group: int) -> list[int]:
+def members(group: int) -> list[int]:
     """Those that are not yet dead."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -1,6 +1,6 @@
 """The whole way through a real Airflow: scheduler, api-server, triggerer, spark-submit; judged at the end of each test.
 
-One `airflow standalone` serves all tests here. Schedules are daily unless a test needs more: a new DAG runs once at
+One Airflow serves all tests here. Schedules are daily unless a test needs more: a new DAG runs once at
 once, and then nothing happens that a test did not ask for.
 """
 
@@ -20,8 +20,9 @@ from dev.airflow_standalone import AirflowStandalone, Settings, tail
 from dev.demo.trouble import readable_tail, task_log
 from lakemirror.model.table import TableRef
 from tests.e2e.installation import Installation, objects
-from tests.e2e.processes import small_jvm, until
+from tests.e2e.processes import members, small_jvm, until
 from tests.judge import ROOT, Judge, TableOf
+from tests.listening import HERE, addresses
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -320,6 +321,12 @@ def test_a_secret_of_a_connection_is_left_nowhere(stage: Stage) -> None:
 def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)
     assert stage.api.import_errors() == []
+
+
+def test_nobody_outside_this_machine_can_connect(stage: Stage) -> None:
+    group = stage.airflow.process_group
+    assert group is not None
+    assert addresses(members(group)) == HERE
 
 
 def _dag(name: str, concern: str = "mirror") -> str:

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from dev.airflow_api import AirflowApi
-from dev.airflow_standalone import AirflowStandalone, Settings, tail
+from dev.airflow_standalone import PARSED_ONCE, AirflowStandalone, Settings, tail
 from dev.demo.trouble import readable_tail, task_log
 from dev.services import Services
 from dev.services.cleaning import clean
@@ -44,10 +44,6 @@ START_S, ROUND_S, STOP_S = 60, 240, 3
 STOOD_STILL = re.compile(
     r"copy [1-9]\d* of \d+, [\d.]+ \w+ of [\d.]+ \w+, [\d.]+ \w+/s, .* left; nothing has moved for "
 )
-# The DAGs do not change: parsing them again and again would only take time from the rounds.
-SELDOM = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600", "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600"}
-
-
 # Nobody asks a cloud who we are.
 NO_CLOUD = {"GCE_METADATA_HOST": "127.0.0.1:1", "GCE_METADATA_IP": "127.0.0.1:1"}
 
@@ -174,7 +170,7 @@ def stage(cloud: Cloud, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
     judge.open_rest("rest_source", services.source_catalog, services.source_store)
     judge.open_rest(cloud.name, services.mirror_catalog, cloud.store)
     rounds = Rounds(judge, services.source_catalog, services.mirror_catalog, cloud.name)
-    environment = {**services.environment(), **SELDOM, **NO_CLOUD}
+    environment = {**services.environment(), **PARSED_ONCE, **NO_CLOUD}
     airflow = AirflowStandalone(
         Settings(tmp_path / "home", ROOT, config := tmp_path / "lake.yaml", environment=environment)
     )

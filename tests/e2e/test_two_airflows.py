@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dev.airflow_standalone import AirflowStandalone, Settings
+from dev.airflow_standalone import PARSED_ONCE, AirflowStandalone, Settings
 from lakemirror.model.lease import Lease
 from lakemirror.replicate.process import has_ended
 from tests.e2e.processes import kill_group, parent_of, until
@@ -133,7 +133,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     slow = tmp_path / "slow.yaml"
     slow.write_text(yaml.safe_dump(document), encoding="utf-8")
     homes = [(tmp_path / "first", slow), (tmp_path / "second", lake.config_path)]
-    both = [AirflowStandalone(Settings(home, ROOT, config)) for home, config in homes]
+    both = [AirflowStandalone(Settings(home, ROOT, config, environment=PARSED_ONCE)) for home, config in homes]
     with both[0], both[1]:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda one: one.start(timeout_s=240), both))

@@ -29,6 +29,7 @@ from dev.services.cleaning import clean
 from dev.services.folder import PROJECT
 from dev.services.layout import PORTS_OF
 from dev.services.servers import Servers
+from tests.listening import HERE, addresses
 
 DEFAULT = {"moto", "postgres", "rest-mirror", "rest-source", "seaweed-mirror", "seaweed-source"}
 LATER_START_S = 15.0
@@ -73,14 +74,7 @@ def test_the_variables_are_for_their_owner_only(folder: ServicesFolder, own: Ser
 
 
 def test_nobody_outside_this_machine_can_connect(folder: ServicesFolder, own: Services) -> None:
-    addresses = {
-        connection.laddr.ip
-        for pid in running(folder=folder).values()
-        for connection in psutil.Process(pid).net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
-
-    assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
+    assert addresses(running(folder=folder).values()) == HERE
 
 
 def test_no_secret_is_on_a_command_line(folder: ServicesFolder, own: Services) -> None:

@@ -21,9 +21,10 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import GCSStore
 from pyiceberg.catalog import load_catalog
 
-from dev.services import Services, ServicesFolder, kill, running, up
+from dev.services import Services, ServicesFolder, gcsemu, hms, kill, running, up
 from dev.services.cleaning import clean
 from dev.services.spark_cluster import MASTER, WORKERS
+from tests.listening import HERE, addresses
 
 pytestmark = pytest.mark.timeout(180)
 PI = 'from pyspark import SparkContext as S; s = S(); print("sum", s.parallelize(range(100), 4).sum()); s.stop()'
@@ -163,12 +164,19 @@ def test_pubsub_hands_messages_on(gcs_services: Services, monkeypatch: pytest.Mo
     assert [one.message.data for one in received] == [b"hello"]
 
 
-def test_the_metastore_listens_and_can_be_emptied(hms_services: Services) -> None:
+def test_nobody_outside_this_machine_can_ask_for_objects_and_messages(
+    gcs_services: Services, services_folder: ServicesFolder
+) -> None:
+    assert addresses([running(folder=services_folder)[gcsemu.NAME]]) == HERE
+
+
+def test_the_metastore_listens_here_and_can_be_emptied(hms_services: Services, services_folder: ServicesFolder) -> None:
     assert hms_services.hms_uri is not None
     port = int(hms_services.hms_uri.rpartition(":")[2])
     clean(hms_services)
 
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    assert addresses([running(folder=services_folder)[hms.NAME]]) == HERE
     assert hms_services.postgres.execute("hms", 'SELECT "NAME" FROM "DBS"') == [("default",)]
 
 
@@ -189,6 +197,8 @@ def test_a_job_runs_on_the_cluster_and_a_killed_worker_comes_back(
         check=True,
     )
     assert "sum 4950" in said.stdout
+
+    assert addresses(running(folder=services_folder)[name] for name in (MASTER, *WORKERS)) == HERE
 
     assert kill(WORKERS[0], folder=services_folder)
     again = up(folder=services_folder)

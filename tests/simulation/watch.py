@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -204,12 +204,12 @@ class Watch:
         if parent is not None and not self._stands(parent):
             self.stillborn.add(number)
         try:
-            closure = self._whole(marker, number)
+            closure = self._whole(marker, number, self.objects)
         except NotWhole as err:
-            if parent is None or not self._builds_on_damage(marker):
-                self.violate(f"2: v{number} is ready but not whole: {err}")
+            if self._builds_on_damage(marker):
+                self.closures[number] = self._whole_once(marker, number)
             else:
-                self.closures[number] = self.closures[parent]  # what is lost of it is known by these
+                self.violate(f"2: v{number} is ready but not whole: {err}")
             return
         self.closures[number] = frozenset(closure)
         self.kept |= closure
@@ -232,19 +232,27 @@ class Watch:
         self.violate(f"1: {marker['version']} shows {marker['source_metadata_location']}, which was never committed")
         return -1
 
-    def _whole(self, marker: Json, number: int) -> dict[str, bytes]:
-        """Everything that the version needs, as it is now; it is what the source had."""
+    def _whole_once(self, marker: Json, number: int) -> frozenset[str]:
+        """What a version needs that builds on damage: it lacks what was lost, and nothing else."""
+        try:
+            return frozenset(self._whole(marker, number, {**self.damage.lost, **self.objects}))
+        except NotWhole as err:
+            self.violate(f"2: v{number} lacks more than was lost: {err}")
+            return frozenset()
+
+    def _whole(self, marker: Json, number: int, objects: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Everything that the version needs, among these; it is what the source had."""
         metadata_uri = marker["metadata_uri"]
-        data = self.objects.get(metadata_uri)
+        data = objects.get(metadata_uri)
         if data is None or hashlib.sha256(data).hexdigest() != marker["metadata_sha256"]:
             raise NotWhole(f"{metadata_uri} is missing or is another")
-        index = self.objects.get(marker["index_uri"])
+        index = objects.get(marker["index_uri"])
         if index is None or hashlib.sha256(index).hexdigest() != marker["index_sha256"]:
             raise NotWhole(f"{marker['index_uri']} is missing or is another")
         known = _VIEWS.get(data)
-        if known is None or any(self.objects.get(uri) != what for uri, what in known[1].items()):
-            found = view(self.objects, metadata_uri, (ROOT,))
-            known = found, {uri: self.objects[uri] for uri in found.closure}
+        if known is None or any(objects.get(uri) != what for uri, what in known[1].items()):
+            found = view(objects, metadata_uri, (ROOT,))
+            known = found, {uri: objects[uri] for uri in found.closure}
             if len(_VIEWS) >= _VIEWS_AT_MOST:
                 _VIEWS.clear()
             _VIEWS[data] = known
@@ -420,7 +428,7 @@ class Watch:
             return ""
         marker = self.markers[self.head]
         try:
-            self._whole(marker, self.head)
+            self._whole(marker, self.head, self.objects)
         except NotWhole as err:
             return f"v{self.head} is not whole: {err}"
         got, want = _VIEWS[self.objects[marker["metadata_uri"]]][0], self.source_view(pointer)

@@ -34,6 +34,10 @@ airflow triggerer --skip-serve-logs &
 airflow dag-processor &
 airflow api-server &
 wait -n
+code=$?
+kill $(jobs -p) 2>/dev/null
+wait
+exit $code
 """
 # For DAGs that do not change while it runs: parsing them again and again takes a sixth of a core.
 PARSED_ONCE = {

@@ -42,11 +42,11 @@ def until(is_true: Callable[[], bool], what: str, *, timeout_s: float, poll_s: f
 
 
 def kill_group(group: int, *, but: Collection[int] = ()) -> None:
-    """All processes of a group and what they have just started, save these."""
+    """All processes of a group and what they have just started, save these; the leader first: it shall not see it."""
 
     def is_gone() -> bool:
         found = [pid for pid in members(group) if pid not in but]
-        for pid in found:
+        for pid in sorted(found, key=lambda pid: pid != group):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return not found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.airflow_standalone import free_ports, stop_group, stop_left_over, tail
+from dev.airflow_standalone import PARTS, free_ports, stop_group, stop_left_over, tail
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
 WITH_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STUBBORN!r}])"
@@ -65,6 +65,30 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -
     finally:
         process.kill()
         process.wait(timeout=30)
+
+
+@pytest.mark.parametrize(("dead", "started"), [("triggerer", 5), ("db", 1)])
+def test_parts_end_together(tmp_path: Path, dead: str, started: int) -> None:
+    """One that dies takes the others along, and its exit code is told; without a database none starts."""
+    airflow = tmp_path / "airflow"
+    log = tmp_path / "log"
+    airflow.write_text(f"""#!/bin/sh
+echo "$@" >> {log}
+if [ "$1" = {dead} ]; then
+    until [ "$(wc -l < {log})" -ge {started} ]; do sleep 0.05; done
+    exit 3
+fi
+[ "$1" = db ] || exec sleep 60
+""")
+    airflow.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen(["bash", "-c", PARTS], start_new_session=True, env=environment)
+    try:
+        assert process.wait(timeout=30) == 3
+        assert not is_alive(process.pid)
+    finally:
+        stop_group(process.pid, timeout_s=0.5, reap=process.poll)
+    assert len(log.read_text().splitlines()) == started
 
 
 def test_nothing_was_left(tmp_path: Path) -> None:

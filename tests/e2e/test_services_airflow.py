@@ -3,7 +3,8 @@
 Spark SQL writes three tables in ten rounds; in each the mirror DAGs are triggered by the API, events wake the follow
 DAGs, and both judges compare all tables on the mirror's catalog. A small change is mirrored inside the task; for one
 round the configuration sends one table through Spark. In that round, on the way to S3, the source is compacted and
-expired while Spark copies: the run plans anew, and its log tells that it stood still.
+expired while Spark copies: the run plans anew, and its log tells that it stood still. On that way Spark is a standalone
+cluster, by the connection that says so; on the way to GCS it is local.
 
 On GCS the catalog keeps the mirrors under `gs://`; Spark reads them by Iceberg's GCSFileIO, DuckDB by the XML API.
 """
@@ -27,6 +28,8 @@ from dev.services import Services
 from dev.services.cleaning import clean
 from dev.services.seaweed import S3Store
 from lakemirror.model.table import TableRef
+from tests.e2e import cluster as clusters
+from tests.e2e.cluster import Cluster
 from tests.e2e.processes import small_jvm, until
 from tests.e2e.services_rounds import CHANGES, DELETION_VECTORS, TABLES, Rounds
 from tests.faults.proxy import FaultProxy
@@ -72,6 +75,7 @@ class Stage:
     rounds: Rounds
     config: Path
     cloud: Cloud
+    cluster: Cluster | None
 
     def write_config(self, source_endpoint: str | None = None, **of_one_table: int) -> None:
         """The profile's own configuration, but for the tables and what starts a run; with knobs of one table."""
@@ -79,7 +83,7 @@ class Stage:
         if source_endpoint is not None:
             document["source"]["catalog"]["s3.endpoint"] = source_endpoint
         self.cloud.configure(document["mirror"])
-        document["spark"] = {"conn_id": "spark_default", "conf": small_jvm()}
+        document["spark"] = {"conn_id": "spark_default", "conf": {**small_jvm(), "spark.executor.memory": "512m"}}
         document["defaults"] = {"schedule": None, "follow_schedule": None, "retry_delay_seconds": 1}
         knobs = {DELETION_VECTORS: of_one_table}
         document["tables"] = [{"name": name, **knobs.get(name, {})} for name in TABLES]
@@ -165,16 +169,26 @@ def cloud(request: pytest.FixtureRequest, services: Services) -> Cloud:
 
 
 @pytest.fixture
-def stage(cloud: Cloud, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
+def cluster(cloud: Cloud, tmp_path: Path) -> Iterator[Cluster | None]:
+    if cloud.name == "gcs_mirror":
+        yield None
+        return
+    with clusters.start(tmp_path) as started:
+        started.start_worker(cores=2)
+        yield started
+
+
+@pytest.fixture
+def stage(cloud: Cloud, cluster: Cluster | None, judge: Judge, tmp_path: Path) -> Iterator[Stage]:
     services = cloud.services
     judge.open_rest("rest_source", services.source_catalog, services.source_store)
     judge.open_rest(cloud.name, services.mirror_catalog, cloud.store)
     rounds = Rounds(judge, services.source_catalog, services.mirror_catalog, cloud.name)
     environment = {**services.environment(), **PARSED_ONCE, **NO_CLOUD}
-    airflow = AirflowStandalone(
-        Settings(tmp_path / "home", ROOT, config := tmp_path / "lake.yaml", environment=environment)
-    )
-    stage = Stage(airflow, AirflowApi(airflow.url, airflow.username, ""), rounds, config, cloud)
+    settings = Settings(tmp_path / "home", ROOT, tmp_path / "lake.yaml", environment=environment)
+    airflow = AirflowStandalone(settings if cluster is None else replace(settings, spark_master=cluster.master))
+    api = AirflowApi(airflow.url, airflow.username, "")
+    stage = Stage(airflow, api, rounds, settings.config, cloud, cluster)
     stage.write_config()
     with airflow:
         airflow.start()
@@ -202,6 +216,8 @@ def test_ten_rounds(stage: Stage) -> None:
     places = [str(stage.rounds.theirs(name).metadata_uri).rpartition("/metadata/")[0] for name in TABLES]
     assert places == [f"{stage.cloud.location}/{TableRef.parse(name).folder}" for name in TABLES]
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)
+    if stage.cluster is not None:
+        assert [*stage.cluster.work.glob("app-*/0/lakemirror_lib/lakemirror")], "no executor was sent the library"
 
 
 def _dag(name: str, concern: str) -> str:

@@ -48,6 +48,23 @@ def test_each_part_names_itself(build: Build, beginning: str, monkeypatch: pytes
     assert str(caught.value).startswith(beginning)
 
 
+@pytest.mark.parametrize(
+    ("build", "beginning"),
+    [
+        (iceberg_rest.BUILD, "the Iceberg REST catalogs need a Java compiler for"),
+        (hms.BUILD, "the Hive Metastore (HMS=1) needs a Java compiler for"),
+    ],
+)
+def test_with_maven_alone(build: Build, beginning: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "mvn").touch(mode=0o755)
+    with pytest.raises(ToolMissing) as caught:
+        build.check()
+
+    assert str(caught.value).startswith(beginning)
+
+
 def test_a_compiler_is_looked_for_where_java_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setenv("JAVA_HOME", "/java")

@@ -3,16 +3,15 @@
 Its parts are those of `airflow standalone`, but for the servers of task logs: those listen to the whole network, and no
 setting keeps them from it. Who reads logs here reads files.
 
-Airflow and everything it starts (workers, Spark's JVMs) are one process group. It gets one SIGTERM, and SIGKILL when it
-is not gone within a bound: signalling the parent alone would leave orphans behind. The group's id is kept in
-`<home>/airflow.pgid`, so that one left running on purpose can be found and stopped later.
+Airflow and everything it starts (workers, tasks, Spark's JVMs) are one session. It gets one SIGTERM, and SIGKILL when
+it is not gone within a bound: signalling the parent alone would leave orphans behind. The session's id is kept in
+`<home>/airflow.session`, so that one left running on purpose can be found and stopped later.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -24,20 +23,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dev import sessions
 from dev.airflow_api import AirflowApi
 
-# The parts end together: one that dies is told at once, not as an Airflow that is never healthy.
+# It ends with the first part that does, so that this is told at once, not as an Airflow that is never healthy. Between
+# the braces bash does not look by itself who has ended; `wait -n` would never hear of those.
 PARTS = """
 airflow db migrate || exit
-airflow scheduler --skip-serve-logs &
-airflow triggerer --skip-serve-logs &
-airflow dag-processor &
-airflow api-server &
-wait -n
-code=$?
-kill $(jobs -p) 2>/dev/null
-wait
-exit $code
+{
+    airflow scheduler --skip-serve-logs &
+    airflow triggerer --skip-serve-logs &
+    airflow dag-processor &
+    airflow api-server &
+    wait -n
+}
 """
 # For DAGs that do not change while it runs: parsing them again and again takes a sixth of a core.
 PARSED_ONCE = {
@@ -45,7 +44,6 @@ PARSED_ONCE = {
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600",
 }
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-KILL_TIMEOUT_S = 5.0  # for the kernel, not for the processes: they have no say in it
 PASSWORDS = "simple_auth_manager_passwords.json.generated"  # pragma: allowlist secret
 
 
@@ -82,7 +80,7 @@ class AirflowStandalone:
         return str(json.loads((self._settings.home / PASSWORDS).read_text())[self.username])
 
     @property
-    def process_group(self) -> int | None:
+    def session(self) -> int | None:
         return self._process.pid if self._process else None
 
     @property
@@ -108,7 +106,7 @@ class AirflowStandalone:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        _group_file(self._settings.home).write_text(str(self._process.pid))
+        _session_file(self._settings.home).write_text(str(self._process.pid))
         deadline = time.monotonic() + timeout_s
         told = ""
         while (healthy := self._healthy()) != set(COMPONENTS):
@@ -126,8 +124,8 @@ class AirflowStandalone:
     def stop(self, *, timeout_s: float = 15) -> None:
         """Safe to call at any time and twice."""
         if self._process is not None:
-            stop_group(self._process.pid, timeout_s=timeout_s, reap=self._process.poll)
-            _group_file(self._settings.home).unlink(missing_ok=True)
+            sessions.stop(self._process.pid, timeout_s=timeout_s, reap=self._process.poll)
+            _session_file(self._settings.home).unlink(missing_ok=True)
             self._process = None
 
     def __enter__(self) -> Self:
@@ -148,14 +146,15 @@ class AirflowStandalone:
 
     def _environment(self) -> dict[str, str]:
         settings = self._settings
-        # What the caller's shell says about another Airflow, and a wish not to keep bytecode (each task is a new
-        # process that would compile all of Airflow again), must not reach this one.
-        unwanted = ("AIRFLOW", "PYTHONDONTWRITEBYTECODE")
+        # What the caller's shell says about another Airflow or Spark, and a wish not to keep bytecode (each task is a
+        # new process that would compile all of Airflow again), must not reach this one.
+        unwanted = ("AIRFLOW", "SPARK_LOCAL_IP", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
         return {
             **inherited,
             "PATH": f"{_venv_bin()}{os.pathsep}{inherited.get('PATH', os.defpath)}",
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",  # where its drivers listen
             "LAKEMIRROR_CONFIG": str(settings.config),
             "AIRFLOW_HOME": str(settings.home),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": settings.spark_master}),
@@ -175,6 +174,9 @@ class AirflowStandalone:
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            # Where the web page asks for logs beside the files: nobody is there, no other Airflow either.
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
             **settings.environment,
         }
@@ -182,33 +184,16 @@ class AirflowStandalone:
 
 def stop_left_over(home: Path, *, timeout_s: float = 15, reap: Callable[[], object] = lambda: None) -> bool:
     """Stops the Airflow that was left running in this home; False if there is none."""
-    file = _group_file(home)
+    file = _session_file(home)
     if not file.exists():
         return False
-    group = int(file.read_text())
-    is_ours = f"AIRFLOW_HOME={home}".encode() in _environment_of(group)
+    session = int(file.read_text())
+    mark = f"AIRFLOW_HOME={home}".encode()
+    is_ours = any(mark in _environment_of(pid) for pid in sessions.living(session))
     if is_ours:
-        stop_group(group, timeout_s=timeout_s, reap=reap)
+        sessions.stop(session, timeout_s=timeout_s, reap=reap)
     file.unlink(missing_ok=True)
     return is_ours
-
-
-def stop_group(group: int, *, timeout_s: float = 15, reap: Callable[[], object] = lambda: None) -> None:
-    """One SIGTERM, then SIGKILL after `timeout_s`; returns when the group is gone."""
-    for blow, bound_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, KILL_TIMEOUT_S)):
-        deadline = time.monotonic() + bound_s
-        try:
-            os.killpg(group, blow)
-            while time.monotonic() < deadline:
-                reap()
-                os.killpg(group, 0)
-                time.sleep(0.1)
-        except ProcessLookupError:
-            return
-        except KeyboardInterrupt:
-            # Somebody does not want to wait for a clean end; orphans would still be worse.
-            os.killpg(group, signal.SIGKILL)
-            raise
 
 
 def free_ports(count: int) -> list[int]:
@@ -227,8 +212,8 @@ def tail(file: Path, lines: int = 30) -> str:
     return "\n".join(file.read_text(errors="replace").splitlines()[-lines:]) if file.exists() else f"(no {file})"
 
 
-def _group_file(home: Path) -> Path:
-    return home / "airflow.pgid"
+def _session_file(home: Path) -> Path:
+    return home / "airflow.session"
 
 
 def _environment_of(pid: int) -> bytes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dev import sessions
 from dev.spark_classes import java_options
 from tests.judge import ROOT
 
@@ -41,37 +40,8 @@ def until(is_true: Callable[[], bool], what: str, *, timeout_s: float, poll_s: f
         time.sleep(poll_s)
 
 
-def kill_group(group: int, *, but: Collection[int] = ()) -> None:
-    """All processes of a group and what they have just started, save these; the leader first: it shall not see it."""
-
-    def is_gone() -> bool:
-        found = [pid for pid in members(group) if pid not in but]
-        for pid in sorted(found, key=lambda pid: pid != group):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return not found
-
-    until(is_gone, f"all of group {group} die", timeout_s=30)
-
-
 def parent_of(pid: int) -> int:
-    return int(_stat(Path(f"/proc/{pid}/stat"))[1])
-
-
-def _stat(path: Path) -> list[str]:
-    """From the state on."""
-    return path.read_text(errors="replace").rpartition(")")[2].split()
-
-
-def members(group: int) -> list[int]:
-    """Those that are not yet dead."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended since
-            state, _, of_group, *_ = _stat(stat)
-            if state not in "ZX" and int(of_group) == group:
-                found.append(int(stat.parent.name))
-    return found
+    return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
 
 
 class Program:
@@ -115,24 +85,12 @@ class Program:
             raise AssertionError(f"not done after {timeout_s:g} s\n{self.output()[-4000:]}") from err
 
     def kill(self) -> int:
-        """kill -9, at once and for all: the group first, then what has left the group (Spark's Python workers do)."""
-        if self.is_running:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        exit_code = self._process.wait(10)
-        until(self._is_session_gone, f"processes of {self._process.pid} do not die", timeout_s=20, poll_s=0.02)
-        return exit_code
+        """kill -9 of all that it has started, Spark's Python workers among them."""
+        sessions.kill(self._process.pid, reap=self._process.poll)
+        return self._process.wait(10)
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
-
-    def _is_session_gone(self) -> bool:
-        left = _session(self._process.pid)
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        return not left
 
 
 def environment() -> dict[str, str]:
@@ -151,15 +109,3 @@ def spark_submit(
     script = job if isinstance(job, Path) else ROOT / "spark_jobs" / f"{job}.py"
     flags = [part for key, value in {**python, **conf}.items() for part in ("--conf", f"{key}={value}")]
     return [BIN / "spark-submit", "--master", master, *flags, script, *arguments]
-
-
-def _session(leader: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-        except (OSError, ValueError):  # it ended while we looked
-            continue
-        if int(session) == leader and state != "Z":
-            found.append(int(stat.parent.name))
-    return found

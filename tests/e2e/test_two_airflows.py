@@ -20,10 +20,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from dev import sessions
 from dev.airflow_standalone import PARSED_ONCE, AirflowStandalone, Settings
 from lakemirror.model.lease import Lease
 from lakemirror.replicate.process import has_ended
-from tests.e2e.processes import kill_group, parent_of, until
+from tests.e2e.processes import parent_of, until
 from tests.integration.looking import check_whole
 from tests.judge import ROOT
 from tests.lake import ORDERS, SCHEMA, Lake
@@ -164,16 +165,16 @@ def test_one_dies_and_the_other_publishes(stage: Stage, capsys: pytest.CaptureFi
     until(lambda: stage.second.says(told), "the second one asks", timeout_s=POLL_S + AT_MOST_S, poll_s=0.5)
     assert stage.lake.ready() == []
 
-    group = stage.first.airflow.process_group
+    session = stage.first.airflow.session
     left = stage.lease()
-    assert group is not None
+    assert session is not None
     assert left is not None
     # With its supervisor: the kernel wakes and ends a task that sleeps in a group of its own and loses its parent.
     sleeper = int(left.holder.split(":")[1])
     asleep = (sleeper, parent_of(sleeper))
     for pid in asleep:
         os.kill(pid, signal.SIGSTOP)
-    kill_group(group, but=asleep)
+    sessions.kill(session, but=asleep)
     died = datetime.now(UTC)
     assert not has_ended(left.holder)
     left = stage.lease()  # it may have been renewed at the last moment
@@ -197,7 +198,7 @@ def test_one_dies_and_the_other_publishes(stage: Stage, capsys: pytest.CaptureFi
     for pid in asleep:
         os.kill(pid, signal.SIGCONT)
     until(lambda: has_ended(left.holder), "the sleeper ends", timeout_s=AT_MOST_S, poll_s=0.1)
-    kill_group(group)  # a supervisor that waits for its api-server
+    sessions.kill(session)  # a supervisor that waits for its api-server
     assert stage.lake.ready() == ["v1.ready.json"]
     assert stage.lake.mirror_rows() == stage.lake.source_rows()
     check_whole(stage.lake)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dev.airflow_standalone import PARTS, free_ports, stop_group, stop_left_over, tail
+from dev import sessions
+from dev.airflow_standalone import PARTS, free_ports, stop_left_over, tail
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
 WITH_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STUBBORN!r}])"
@@ -26,50 +27,42 @@ def start(code: str, **env: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("code", ["import time; print(1, flush=True); time.sleep(60)", STUBBORN, WITH_CHILD])
-def test_the_whole_group_ends(code: str) -> None:
-    process = start(code)
-    stop_group(process.pid, timeout_s=0.5, reap=process.poll)
-    assert not is_alive(process.pid)
-
-
-def test_a_group_that_is_gone_is_no_trouble() -> None:
-    process = start("print(1)")
-    process.wait(timeout=30)
-    stop_group(process.pid, timeout_s=0.5)
-
-
 def test_what_was_left_running_in_a_home_is_stopped(tmp_path: Path) -> None:
     process = start("import time; print(1, flush=True); time.sleep(60)", AIRFLOW_HOME=str(tmp_path))
-    (tmp_path / "airflow.pgid").write_text(str(process.pid))
+    (tmp_path / "airflow.session").write_text(str(process.pid))
     assert stop_left_over(tmp_path, reap=process.poll)
     assert process.returncode == -signal.SIGTERM
-    assert not (tmp_path / "airflow.pgid").exists()
+    assert not (tmp_path / "airflow.session").exists()
 
 
 def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -> None:
     process = start("import time; print(1, flush=True); time.sleep(60)", AIRFLOW_HOME="elsewhere")
     try:
-        (tmp_path / "airflow.pgid").write_text(str(process.pid))
+        (tmp_path / "airflow.session").write_text(str(process.pid))
         assert not stop_left_over(tmp_path)
         assert process.poll() is None
-        assert not (tmp_path / "airflow.pgid").exists()
+        assert not (tmp_path / "airflow.session").exists()
     finally:
         process.kill()
         process.wait(timeout=30)
 
 
+def test_what_outlived_its_leader_is_found(tmp_path: Path) -> None:
+    """Also what is in a process group of its own, and deaf to SIGTERM."""
+    child = f"import os; os.setpgid(0, 0); {STUBBORN}"
+    leader = start(
+        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])", AIRFLOW_HOME=str(tmp_path)
+    )
+    leader.wait(timeout=30)
+    (tmp_path / "airflow.session").write_text(str(leader.pid))
+    assert sessions.living(leader.pid)
+    assert stop_left_over(tmp_path, timeout_s=0.2)
+    assert sessions.living(leader.pid) == []
+
+
 @pytest.mark.parametrize(("dead", "started"), [("triggerer", 5), ("db", 1)])
-def test_parts_end_together(tmp_path: Path, dead: str, started: int) -> None:
-    """One that dies takes the others along, and its exit code is told; without a database none starts."""
+def test_a_part_that_dies_is_told(tmp_path: Path, dead: str, started: int) -> None:
+    """By its exit code, though the others live; without a database none starts."""
     airflow = tmp_path / "airflow"
     log = tmp_path / "log"
     airflow.write_text(f"""#!/bin/sh
@@ -85,10 +78,10 @@ fi
     process = subprocess.Popen(["bash", "-c", PARTS], start_new_session=True, env=environment)
     try:
         assert process.wait(timeout=30) == 3
-        assert not is_alive(process.pid)
     finally:
-        stop_group(process.pid, timeout_s=0.5, reap=process.poll)
+        sessions.stop(process.pid, timeout_s=5, reap=process.poll)
     assert len(log.read_text().splitlines()) == started
+    assert sessions.living(process.pid) == []
 
 
 def test_nothing_was_left(tmp_path: Path) -> None:

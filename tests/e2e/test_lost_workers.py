@@ -42,7 +42,11 @@ CONF = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before both workers are there
     "spark.log.level": "INFO",  # which executor was lost, and which task with it
 }
-TASK_IS_LOST = r"task \S+ in stage .* failed because while it was being computed, its executor exited"
+# Spark's words differ by what it hears of first: the executor's end, or its worker's
+TASK_IS_LOST = re.compile(
+    r"task \S+ in stage .* failed because while it was being computed, its executor exited"
+    r"|Lost task \S+ in stage .*: ExecutorLostFailure"
+)
 Gate = tuple[str, str, str]  # server, method, target
 MANIFESTS: Gate = ("source store", "GET", r"-m\d+\.avro")
 PARTS: Gate = ("mirror store", "PUT", r"/data/.*partNumber=")
@@ -96,7 +100,7 @@ class Run:
         assert json.loads(result.read_text())["ok"]
         said = job.output()
         assert "Lost executor" in said
-        assert re.search(TASK_IS_LOST, said), said[-3000:]
+        assert TASK_IS_LOST.search(said), said[-3000:]
 
     def written_down(self) -> Counter[str]:
         """How often the ledger has each file, by its name."""

@@ -93,28 +93,25 @@ class Stage:
         run_id = self.api.trigger(dag_id, conf)
         return self.end_of(dag_id, run_id)
 
-    def processes(self) -> list[int]:
+    def listening_until_end(self, dag_id: str, run_id: str) -> set[str]:
+        """All addresses that anything listens on that Airflow has started, until a run ends."""
+        found: set[str] = set()
         session = self.airflow.session
         assert session is not None
-        return sessions.living(session)
 
-    def listening_of_spark(self) -> set[str]:
-        """The addresses of a driver, as soon as there is one."""
-        found: set[str] = set()
+        def is_over() -> bool:
+            found.update(addresses(sessions.living(session)))
+            return self._state(dag_id, run_id) in END_STATES
 
-        def is_there() -> bool:
-            found.update(addresses(pid for pid in self.processes() if _program(pid) == "java"))
-            return bool(found)
-
-        until(is_there, "a driver listens", timeout_s=120, poll_s=0.1)
+        until(is_over, f"{dag_id} {run_id} ends", timeout_s=120, poll_s=0.2)
         return found
 
     def end_of(self, dag_id: str, run_id: str) -> tuple[str, dict[str, str]]:
-        def state() -> str:
-            return str(next(run["state"] for run in self.api.runs(dag_id) if run["dag_run_id"] == run_id))
+        until(lambda: self._state(dag_id, run_id) in END_STATES, f"{dag_id} {run_id} ends", timeout_s=120, poll_s=0.5)
+        return self._state(dag_id, run_id), self.task_states(dag_id, run_id)
 
-        until(lambda: state() in END_STATES, f"{dag_id} {run_id} ends", timeout_s=120, poll_s=0.5)
-        return state(), self.task_states(dag_id, run_id)
+    def _state(self, dag_id: str, run_id: str) -> str:
+        return str(next(run["state"] for run in self.api.runs(dag_id) if run["dag_run_id"] == run_id))
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
         return {task["task_id"]: str(task["state"]) for task in self.api.task_instances(dag_id, run_id)}
@@ -322,7 +319,7 @@ def test_cleared_tasks_of_a_run_by_spark_find_their_work_done(stage: Stage) -> N
         tries = _tries(stage, dag_id, run_id)
         stage.api.clear(dag_id, run_id, *cleared)
         if "rewrite_metadata" in cleared:
-            assert stage.listening_of_spark() | addresses(stage.processes()) == HERE
+            assert stage.listening_until_end(dag_id, run_id) == HERE
         state, tasks = stage.end_of(dag_id, run_id)
         assert (state, tasks) == ("success", dict.fromkeys(("detect_change", *SPARK_TASKS), "success"))
         again = {task for task, number in _tries(stage, dag_id, run_id).items() if number > tries[task]}
@@ -343,14 +340,6 @@ def test_a_secret_of_a_connection_is_left_nowhere(stage: Stage) -> None:
 def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
     assert stage.airflow.is_running(), tail(stage.airflow.log_file)
     assert stage.api.import_errors() == []
-
-
-def _program(pid: int) -> str:
-    """Empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _dag(name: str, concern: str = "mirror") -> str:

@@ -22,11 +22,11 @@ from lakemirror.config.loader import load_config
 from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.follow.follower import follow, head_of
 from lakemirror.formats.iceberg import metadata_json
-from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
 from lakemirror.storage.objects import ObstoreStore
 from tests.lake import ORDERS, Lake, path_of, rows
 from tests.rest_double import RestDouble, rest_double
+from tests.unit.follow.mirrored import layout
 
 STORE = ObstoreStore({})
 PATH = "namespaces/shop/tables/orders"
@@ -44,18 +44,6 @@ def double() -> Iterator[RestDouble]:
     with rest_double() as double:
         double.files = Files()
         yield double
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path)
-    lake.create().append(rows(3))
-    lake.mirror()
-    return lake
-
-
-def layout(lake: Lake) -> TableLayout:
-    return TableLayout.of(f"file://{lake.mirror_folder}", ORDERS)
 
 
 def catalog(double: RestDouble) -> RestCatalog:

@@ -38,6 +38,7 @@ class RestDouble:
         self.tokens = ["token-1"]
         self.fault: Fault = lambda verb, path: None
         self.headers: dict[str, str] = {}
+        self.body: bytes | None = None  # of answers that are a fault; None: as a catalog speaks
         self.unknown_updates: set[str] = set()
         self.unknown_status = 400  # what is answered to these
         self.overwrite = 406  # what register answers to it; 200: it does
@@ -153,6 +154,8 @@ class RestDouble:
             if isinstance(fault, int) and fault != 429:
                 status, said, headers = fault, _error("Fault", "as told"), self.headers
         out = b"" if status in (204, 304) else json.dumps(said).encode()
+        if isinstance(fault, int) and self.body is not None:
+            out = self.body
         send = handler.send_response_only if "Date" in headers else handler.send_response
         send(status)
         for name, value in {**headers, "Content-Length": str(len(out))}.items():

@@ -35,9 +35,14 @@ _THROTTLED: Final = 429
 _EXPIRED: Final = (401, 419)
 _FORBIDDEN: Final = 403
 T = TypeVar("T")
+MayRepeat = Callable[[], None]
 log = logging.getLogger(__name__)
 
 __all__ = ["Answer", "BusyError", "RestClient", "UnknownOutcomeError"]
+
+
+def _always() -> None:
+    """It may be sent again at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +130,11 @@ class RestClient:
         self._connected(op)
         return self._patiently(ask, TransientError)
 
-    def post(self, path: str, body: Json, op: str, subject: str) -> Answer:
+    def post(self, path: str, body: Json, op: str, subject: str, *, may_repeat: MayRepeat = _always) -> Answer:
         """UnknownOutcomeError if it was sent and no clear answer came; TransientError if it was not taken at all.
 
         `tries` of the answer says how often it was sent. What went wrong with a sending after one without an answer
-        says nothing of that one.
+        says nothing of that one. Before each sending but the first `may_repeat` is asked, which raises if it may not.
         """
         has_keys = self.has_idempotency_keys
         tries = 0
@@ -138,6 +143,8 @@ class RestClient:
             nonlocal tries
             # a key stands for one plan: what was refused once is not asked for again under the same key
             headers = {"Idempotency-Key": str(_uuid7())} if has_keys else {}
+            if tries:
+                may_repeat()
             tries += 1
             try:
                 return once(headers)
@@ -146,6 +153,7 @@ class RestClient:
                     raise
             tries += 1
             try:
+                may_repeat()
                 return replace(once(headers), follows_silence=True)
             except LakemirrorError as err:
                 raise UnknownOutcomeError(op, subject, err.message, "run again") from err
@@ -156,10 +164,17 @@ class RestClient:
         answer = self._patiently(send, BusyError)
         return replace(answer, tries=tries)
 
-    def delete(self, path: str, op: str, subject: str, *, query: Mapping[str, str]) -> Answer:
+    def delete(
+        self, path: str, op: str, subject: str, *, query: Mapping[str, str], may_repeat: MayRepeat = _always
+    ) -> Answer:
         """Errors as of `post`."""
+        was_sent = False
 
         def send() -> Answer:
+            nonlocal was_sent
+            if was_sent:
+                may_repeat()
+            was_sent = True
             return self._changed(self._authorized("DELETE", path, op, subject, None, {}, query), op, subject)
 
         return self._patiently(send, BusyError)

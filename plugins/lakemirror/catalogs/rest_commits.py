@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from lakemirror.catalogs.comparison import differing
@@ -43,6 +44,10 @@ _WAIT_FOR_DROP: Final = "run again when the lease of swaps has ended by itself: 
 # the lease is another's by then. An UnsettledError leaves it to expire. None: this table has no lease.
 Lease = AbstractContextManager[Callable[[], None]]
 WithLease = Callable[[TableRef], Lease | None]
+
+
+class SendAlone(Protocol):
+    def __call__(self, *, may_repeat: Callable[[], None]) -> Answer: ...
 
 
 class RestCommits:
@@ -114,10 +119,12 @@ class RestCommits:
         # a server that cannot remove schemas; of the two one is taken at most: the other finds a table there
         return self._post(table, commit_of(None, new.metadata, may_guard=False).as_json())
 
-    def _register(self, table: TableRef, new: Published, **more: object) -> Answer:
+    def _register(self, table: TableRef, new: Published) -> Answer:
+        return self._client.post(*self._registration(table, new), "register", str(table))
+
+    def _registration(self, table: TableRef, new: Published) -> tuple[str, Json]:
         path = REGISTER.format(namespace=self._client.namespace_path(table.namespace))
-        body = {"name": table.name, "metadata-location": new.metadata_uri, **more}
-        return self._client.post(path, body, "register", str(table))
+        return path, {"name": table.name, "metadata-location": new.metadata_uri}
 
     def _update(self, table: TableRef, expected: MirrorHead, old: Json, new: Published) -> None:
         commit = commit_of(old, new.metadata)
@@ -140,22 +147,21 @@ class RestCommits:
             told = self._client.explained(refused, "commit", str(table)).message
             message = f"{UNSUPPORTED}: it changes nothing that the catalog compares, and {told}"
             raise PermanentError("commit", str(table), message, "set fence: true: then followers come one at a time")
-        return self._alone(lease, table, expected, new, lambda: self._post(table, commit.as_json()))
+        return self._alone(lease, table, expected, new, partial(self._post, table, commit.as_json()))
 
     def _lease_of(self, table: TableRef) -> Lease | None:
         return None if self._with_lease is None else self._with_lease(table)
 
-    def _alone(
-        self, lease: Lease, table: TableRef, expected: MirrorHead, new: Published, send: Callable[[], Answer]
-    ) -> Answer:
-        """For what compares nothing: the lease and a last look stand in.
+    def _alone(self, lease: Lease, table: TableRef, expected: MirrorHead, new: Published, send: SendAlone) -> Answer:
+        """For what compares nothing: the lease and a last look stand in, and the lease alone if the server wants to be
+        asked again later.
 
         Without an answer the request may still be on its way, and would put this version over any newer one. So unless
         it is seen to be done it is an UnsettledError, whatever the head is now, and nobody else comes in yet.
         """
-        with self._leased(lease, "commit", table, expected):
+        with self._leased(lease, "commit", table, expected) as check:
             try:
-                answer = send()
+                answer = send(may_repeat=check)
                 if answer.follows_silence and not answer.is_ok:  # what it was told is no answer to the one before
                     told = self._client.explained(answer, "commit", str(table)).message
                     raise UnknownOutcomeError("commit", str(table), told, "run again")
@@ -193,12 +199,13 @@ class RestCommits:
             if has_moved(expected, now):
                 raise lost_race("drop", table, expected, now)
             check()
-            self._delete(table, "run again" if lease is None else _WAIT_FOR_DROP)
+            self._delete(table, check, "run again" if lease is None else _WAIT_FOR_DROP)
 
-    def _delete(self, table: TableRef, hint: str) -> None:
+    def _delete(self, table: TableRef, check: Callable[[], None], hint: str) -> None:
         path = self._client.table_path(table)
+        query = {"purgeRequested": "false"}
         try:
-            answer = self._client.delete(path, "drop", str(table), query={"purgeRequested": "false"})
+            answer = self._client.delete(path, "drop", str(table), query=query, may_repeat=check)
         except UnknownOutcomeError as err:
             try:
                 is_gone = self._load(table) is None
@@ -212,9 +219,9 @@ class RestCommits:
         if not answer.is_ok and not answer.says_missing:
             raise self._client.explained(answer, "drop", str(table))
 
-    def _post(self, table: TableRef, commit: Json) -> Answer:
+    def _post(self, table: TableRef, commit: Json, **more: Callable[[], None]) -> Answer:
         body = {"identifier": {"namespace": list(table.namespace), "name": table.name}, **commit}
-        return self._client.post(self._client.table_path(table), body, "commit", str(table))
+        return self._client.post(self._client.table_path(table), body, "commit", str(table), **more)
 
     def _otherwise(self, table: TableRef, expected: MirrorHead, new: Published) -> bool:
         """No updates lead there. Whether it was swapped as a whole, or went without its late tags."""
@@ -235,7 +242,9 @@ class RestCommits:
         lease = None if self.has_whole_swap is False else self._lease_of(table)
         if lease is None:
             return False
-        answer = self._alone(lease, table, expected, new, lambda: self._register(table, new, overwrite=True))
+        path, body = self._registration(table, new)
+        send = partial(self._client.post, path, {**body, "overwrite": True}, "register", str(table))
+        answer = self._alone(lease, table, expected, new, send)
         if answer.is_ok:
             return True
         if answer.status in (*_NO_SUCH_ENDPOINT, _BAD_REQUEST, _CONFLICT):
@@ -249,11 +258,23 @@ class RestCommits:
         for depth in range(1, len(table.namespace) + 1):
             name = ".".join(table.namespace[:depth])
             body = {"namespace": list(table.namespace[:depth]), "properties": properties}
-            answer = self._client.post("namespaces", body, "make namespace", name)
+            try:
+                answer = self._client.post("namespaces", body, "make namespace", name)
+            except PermanentError:  # who may make tables only, where others make namespaces
+                if not self._has_namespace(table.namespace[:depth]):
+                    raise
+                continue
             if not answer.is_ok and answer.status != _CONFLICT:
                 raise self._client.explained(answer, "make namespace", name)
         if self._dialect.has_fixed_place:
             self._check_place(table, place)
+
+    def _has_namespace(self, namespace: tuple[str, ...]) -> bool:
+        path = f"namespaces/{self._client.namespace_path(namespace)}"
+        try:
+            return self._client.get(path, "read namespace", ".".join(namespace)).is_ok
+        except PermanentError:
+            return False  # what was refused first is what counts
 
     def _check_place(self, table: TableRef, want: str) -> None:
         path = f"namespaces/{self._client.namespace_path(table.namespace)}"

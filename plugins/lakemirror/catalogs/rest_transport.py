@@ -132,7 +132,7 @@ class Transport:
                 allow_redirects=False,
                 auth=auth,
             ) as response:
-                return self._read(response, op, subject)
+                return self._understood(verb, response, op, subject)
         except requests.exceptions.ConnectTimeout as err:
             raise TransientError(op, subject, self._silence(err), "run again") from None
         except (requests.RequestException, OSError, ValueError) as err:
@@ -161,6 +161,14 @@ class Transport:
     def _silence(self, err: Exception) -> str:
         return self.clean(f"catalog {self.name} did not answer ({type(err).__name__}: {err})")
 
+    def _understood(self, verb: str, response: Response, op: str, subject: str) -> Answer:
+        try:
+            return self._read(response, op, subject)
+        except PermanentError as err:
+            if verb == "GET":
+                raise
+            raise UnknownOutcomeError(op, subject, err.message, err.hint) from err  # it was sent, and may be done
+
     def _read(self, response: Response, op: str, subject: str) -> Answer:
         data = read_body(response, op, subject, time_s=ANSWER_TIMES * self.timeout_s, clock=time.monotonic)
         status, e_tag = response.status_code, response.headers.get("ETag")
@@ -171,7 +179,9 @@ class Transport:
                 raise
             body = {}
         if not isinstance(body, dict):
-            raise PermanentError(op, subject, "the answer is not of an Iceberg catalog", "check catalog.uri")
+            if status < 300:
+                raise PermanentError(op, subject, "the answer is not of an Iceberg catalog", "check catalog.uri")
+            body = {}  # of something on the way there: its status counts
         error = body.get("error")
         told: Json = error if isinstance(error, dict) else {"message": str(error or "")}
         after = _seconds(response.headers.get("Retry-After", ""), response.headers.get("Date", ""))

@@ -214,7 +214,7 @@ class _Hold:
                 self._replace(self._lease.released(now), now)
             except LostRaceError as err:
                 log.info("%s", err)
-            except TransientError as err:  # what was to be done is done; the lease ends by itself
+            except LakemirrorError as err:  # what was to be done is done, whatever this is; the lease ends by itself
                 log.warning("%s: the lease could not be released and will expire (%s)", self._uri, err)
 
     @contextmanager

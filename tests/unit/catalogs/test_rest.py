@@ -74,6 +74,64 @@ def test_a_server_error_after_the_commit_was_made(world: World, status: int) -> 
     assert world.version == "2"
 
 
+OTHER_WORDS = (b'"upstream down"', b"[]", b"null", b"502", b"<html>bad gateway</html>", b"")
+
+
+@pytest.mark.parametrize("body", OTHER_WORDS)
+def test_a_proxy_that_speaks_no_catalogs_language(world: World, body: bytes) -> None:
+    """What it says may be JSON and is no object: the status counts, and the commit was made."""
+    head = world.head()
+    world.double.body = body
+    world.double.fault = on_commit(502)  # type: ignore[assignment]
+    world.catalog.commit(T, head, world.second)
+    assert world.version == "2"
+
+
+@pytest.mark.parametrize("body", [b'"taken"', b"[]", b"not even JSON"])
+def test_a_success_that_says_something_else_is_read_back(world: World, body: bytes) -> None:
+    head = world.head()
+    world.double.body = body
+    world.double.fault = on_commit(200)  # type: ignore[assignment]
+    world.catalog.commit(T, head, world.second)
+    assert world.version == "2"
+
+
+def test_a_read_that_is_answered_by_something_else_is_told(world: World) -> None:
+    world.double.body = b'"welcome"'
+    world.double.fault = lambda verb, path: 200 if verb == "GET" else None
+    with pytest.raises(PermanentError, match="not of an Iceberg catalog"):
+        world.head()
+
+
+@pytest.mark.parametrize("body", OTHER_WORDS)
+def test_a_conflict_in_other_words_is_looked_into(world: World, body: bytes) -> None:
+    head = world.head()
+    world.catalog.commit(T, head, world.second)
+    world.double.body = body
+    world.double.fault = on_commit(409)  # type: ignore[assignment]
+    with pytest.raises(LostRaceError, match="head moved"):
+        world.catalog.commit(T, head, world.third)
+
+
+def test_a_namespace_that_others_make(world: World) -> None:
+    """Who may make tables only is refused, and needs nothing but that it is there."""
+    world.double.tables.clear()
+    world.double.fault = lambda verb, path: 403 if (verb, path) == ("POST", "/v1/namespaces") else None
+    world.catalog.commit(T, None, world.second)
+    assert world.version == "2"
+
+
+def test_a_namespace_that_nobody_made(world: World) -> None:
+    world.double.tables.clear()
+
+    def fault(verb: str, path: str) -> int | None:
+        return {("POST", "/v1/namespaces"): 403, ("GET", "/v1/namespaces/shop"): 404}.get((verb, path))
+
+    world.double.fault = fault
+    with pytest.raises(PermanentError, match=r"make namespace shop: .*403"):
+        world.catalog.commit(T, None, world.second)
+
+
 def test_a_commit_of_somebody_else_in_the_dark_is_a_lost_race(world: World) -> None:
     head = world.head()
     other = RestCatalog("other", {"uri": world.double.uri, "token": "token-1"})

@@ -196,6 +196,41 @@ class TestWholeSwap:
         leased(world.double, "two", clock).commit(T, world.head(), third)
         assert world.version == "3"
 
+    def test_one_that_was_throttled_is_sent_again_only_under_the_lease(self, stuck: tuple[World, Published]) -> None:
+        """While it waited its lease has ended, and another follower came in."""
+        world, new = stuck
+        world.double.overwrite = 200
+        other = Published("mem://m/t/other.json", {**new.metadata, "properties": {"lakemirror.version": "9"}})
+        world.double.files[other.metadata_uri] = other.metadata
+        head, clock, sent = world.head(), Clock(), 0
+
+        def fault(verb: str, path: str) -> int | None:
+            nonlocal sent
+            sent += path.endswith("/register")
+            return 429 if path.endswith("/register") and sent == 1 else None
+
+        def meanwhile(pause_s: float) -> None:
+            clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+            leased(world.double, "two", clock).commit(T, head, other)
+
+        one = leased(world.double, "one", clock)
+        one._client._sleep = meanwhile
+        world.double.fault = fault
+        with pytest.raises(LostRaceError, match="took it over"):
+            one.commit(T, head, new)
+        assert world.version == "9"
+
+    def test_one_whose_answer_is_no_catalogs_keeps_others_out(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite, world.double.body = 406, b'"upstream down"'  # it is not taken yet
+        head, clock = world.head(), Clock()
+        world.double.fault = lambda verb, path: 502 if path.endswith("/register") else None
+        with pytest.raises(UnsettledError, match="the head is as before"):
+            leased(world.double, "one", clock).commit(T, head, new)
+        world.double.fault = lambda verb, path: None
+        with pytest.raises(TableBusyError):
+            leased(world.double, "two", clock).commit(T, head, new)
+
     @pytest.mark.parametrize("trouble", ["not allowed", "not whole"])
     def test_one_that_cannot_be_read_back_for_good_keeps_others_out(
         self, stuck: tuple[World, Published], trouble: str
@@ -341,6 +376,21 @@ class TestDrop:
         changed = {**world.first.metadata, "properties": {"lakemirror.version": "2"}}
         new = Published("mem://m/t/2.json", changed, follows_drop=True)
         leased(double, "one", clock).commit(T, world.head(), new)
+        assert world.version == "2"
+
+    def test_one_that_was_throttled_is_sent_again_only_under_the_lease(self, world: World) -> None:
+        head, clock = world.head(), Clock()
+        world.double.fault = lambda verb, path: 429 if verb == "DELETE" else None
+
+        def meanwhile(pause_s: float) -> None:
+            clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+            leased(world.double, "two", clock).commit(T, head, replace(world.second, follows_drop=True))
+            world.double.fault = lambda verb, path: None
+
+        one = leased(world.double, "one", clock)
+        one._client._sleep = meanwhile
+        with pytest.raises(LostRaceError, match="took it over"):
+            one.drop(T, head)
         assert world.version == "2"
 
     def test_without_a_fence_the_next_version_waits_for_nobody(self, world: World) -> None:

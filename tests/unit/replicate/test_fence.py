@@ -144,6 +144,23 @@ def test_renewing_keeps_it(store: ObjectStore, layout: TableLayout, clock: Clock
     held.check()
 
 
+def test_a_release_that_is_refused_for_good_does_not_undo_what_was_done(
+    store: ObjectStore, layout: TableLayout, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The version is ready by then; the lease ends by itself."""
+
+    class Refuses(ForwardingStore):
+        def put(self, uri: str, body: bytes | Iterator[bytes], condition: Condition = CREATE) -> Written:
+            if condition == CREATE:
+                return super().put(uri, body, condition)
+            raise PermanentError("put", uri, "access denied", "check the login")
+
+    held = fence(Refuses(store), layout, clock).acquire()
+    held.release()
+    assert "will expire" in caplog.text
+    assert not shown(store, layout).is_released
+
+
 def test_a_release_lets_the_next_in_at_once_and_keeps_the_token(
     store: ObjectStore, layout: TableLayout, clock: Clock
 ) -> None:

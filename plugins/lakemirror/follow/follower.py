@@ -283,8 +283,8 @@ def _read_back(
     head = head_of(catalog, store, layout, table)
     if head is None and not bridge.published(store, layout).counts(marker.version):
         raise LostRaceError("follow", str(table), "the mirror was dropped meanwhile", "run again")
-    if head is None and follows_drop:
-        told = "the catalog took the commit and shows no table: the drop before it came late"
+    if head is None and (follows_drop or before is not None):
+        told = "the catalog took the commit and shows no table: a drop came after it"
         raise LostRaceError("follow", str(table), told, "run again: it is registered anew")
     if head is None:
         raise _not_taken(table, "no table")

@@ -238,9 +238,28 @@ def test_a_drop_that_comes_late_and_takes_the_next_version_away(lake: Lake) -> N
             self.drop(table, MirrorHead(metadata_uri))
 
     mirror = Late("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
-    with pytest.raises(LostRaceError, match="the drop before it came late"):
+    with pytest.raises(LostRaceError, match="a drop came after it"):
         follow(ORDERS, layout(lake), mirror, STORE)
     assert lake.follow().version == 2
+
+
+def test_a_drop_that_comes_so_late_that_it_takes_a_later_commit_away(lake: Lake) -> None:
+    """The first version after the drop is shown already; without a fence nobody waits for a drop on its way."""
+    lake.follow()
+    lake.follower().drop_mirror(ORDERS)
+    lake.mirror()
+    lake.follow()
+    commit_again(lake)
+
+    class Late(SqlCatalog):
+        def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
+            super().swap(table, expected, metadata_uri)
+            self.drop(table, MirrorHead(metadata_uri))
+
+    mirror = Late("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+    with pytest.raises(LostRaceError, match="a drop came after it"):
+        follow(ORDERS, layout(lake), mirror, STORE)
+    assert lake.follow().version == 3
 
 
 class Overtaken(SqlCatalog):

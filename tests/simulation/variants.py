@@ -257,7 +257,7 @@ def _of(made: Variant, *breaks: int, kind: str = "", first: int = 0) -> Broken:
 BROKEN: dict[str, Broken] = {
     "ready before the copy has finished": _of(ready_before_copied, 2),
     "plain put instead of create-only": _of(plain_put, 2, 3),
-    "an ordinal reused after demotion": _of(ordinal_reused, 3, 9),
+    "an ordinal reused after demotion": _of(ordinal_reused, 3, first=2),
     "blind retry after a timeout": _of(blind_retry, 2, 3, 6),
     "follower that skips the version check": _of(no_version_check, 4),
     "source asked before the markers": _of(source_asked_first, 4, first=1_440),

@@ -304,17 +304,22 @@ class Watch:
         marker = self.markers[number]
         if metadata_uri is not None and metadata_uri != marker["metadata_uri"]:
             self.violate(f"1: the mirror's head is {metadata_uri}, v{number} is {marker['metadata_uri']}")
+        self._check_shown(number)
         if not self.is_unguarded:
-            self._check_shown(number)
+            self._check_not_back(number)
         elif self.head is not None and number < self.head:
             self.put_back_at = self.demotions.moment
         self.head, self.head_at = number, self.demotions.moment
         self.shown.add(number)
 
-    def _check_shown(self, number: int) -> None:
-        """Whoever shows it could have known by when he began that it is not to be shown."""
+    def _check_not_back(self, number: int) -> None:
         if self.head is not None and number < self.head:
             self.violate(f"4: the mirror's head went back from v{self.head} to v{number}")
+        if self.group is not None and self.group["watermark"] is not None:
+            self._check_covered(number, self.group["watermark"])
+
+    def _check_shown(self, number: int) -> None:
+        """Whoever shows it could have known by when he began that it is not to be shown."""
         if number <= self.begun.dropped:
             self.violate(f"4: v{number} was dropped, and is shown again")
         if number in self.stillborn:
@@ -326,8 +331,6 @@ class Watch:
         lost = self.damage.known_before(self.closures.get(number, frozenset()) - seen, self.objects, self.begun)
         if lost is not None:
             self.violate(f"1: readers see v{number} without {lost}, which was known to be lost before {self.by} began")
-        if self.group is not None and self.group["watermark"] is not None:
-            self._check_covered(number, self.group["watermark"])
 
     def line(self, number: int) -> list[int]:
         """It and all that it builds on."""

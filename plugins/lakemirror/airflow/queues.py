@@ -1,7 +1,8 @@
 """Queues that get a bucket's notifications, by the hooks and connections of Airflow's google and amazon providers.
 
 Each message is delivered at least once, in no order, until it is done with. What goes wrong is a TransientError: queues
-come back, and whoever made a slip in a name corrects it while the watcher waits.
+come back, and whoever made a slip in a name, of a queue or of the file that its login is read from, corrects it while
+the watcher waits.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class SqsInbox:
             answer: dict[str, Any] = getattr(self._client, name)(QueueUrl=self._queue_url, **arguments)
         except (BotoCoreError, ClientError, AirflowException, ValueError) as err:
             raise _trouble(self._queue_url, err, "check events.sqs, its connection and the queue's policy") from err
+        except OSError as err:
+            raise _trouble_of_system(self._queue_url, self._conn_id, err) from None
         return answer
 
 
@@ -134,6 +137,8 @@ class PubsubInbox:
         except (GoogleAPIError, GoogleAuthError, AirflowException, ValueError) as err:
             hint = "check events.pubsub, its connection and what it may do"
             raise _trouble("/".join(self._names.values()), err, hint) from err
+        except OSError as err:
+            raise _trouble_of_system("/".join(self._names.values()), self._conn_id, err) from None
 
 
 def _sqs_message(message: dict[str, Any]) -> Message:
@@ -149,3 +154,9 @@ def _pubsub_message(received: Any) -> Message:
 
 def _trouble(queue: str, err: Exception, hint: str) -> TransientError:
     return TransientError("read queue", queue, f"{type(err).__name__}: {err}", hint)
+
+
+def _trouble_of_system(queue: str, conn_id: str, err: OSError) -> TransientError:
+    """Without the error's own text and without it as a cause: it quotes the path, where some put the key itself."""
+    hint = f"check connection {conn_id}, and that the files which it names are there and may be read"
+    return TransientError("read queue", queue, f"{type(err).__name__}: {err.strerror or 'no more is told'}", hint)

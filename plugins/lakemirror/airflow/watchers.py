@@ -3,9 +3,9 @@
 Watchers of one kind share one stream (Airflow runs it once for all of them), so that ten thousand tables are one scan
 and one reader of a queue. An event says that a table is worth a look, never what is there; the run asks store and
 catalog itself. Told is each state once, and again while the table stays behind, for its run may have failed for good:
-after RETELL_S, then twice as late each time, up to LONGEST_RETELL_S. After a restart every table is looked at
-anew, and one that is behind is told: at worst one look too many, never one too few. Class paths and arguments are
-public (T48); no argument is a secret.
+after RETELL_S, then twice as late each time, up to LONGEST_RETELL_S. Trouble that comes and goes is no new state each
+time, nor is what was there before it. After a restart every table is looked at anew, and one that is behind is told: at
+worst one look too many, never one too few. Class paths and arguments are public (T48); no argument is a secret.
 """
 
 from __future__ import annotations
@@ -26,6 +26,36 @@ if TYPE_CHECKING:
 
 RETELL_S: Final = 600.0  # RELIST_S of the watch, which by then has looked whether the table is still behind
 LONGEST_RETELL_S: Final = 3600.0
+STATES_KEPT: Final = 8  # of one table; more kinds of trouble make the oldest one new again
+
+
+class _Memory:
+    """What was told of one table: its last state and the trouble since, each with when it is due again.
+
+    A new state makes the rest forgotten, trouble does not: a table that is refused every other time is not told each
+    time.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[float, float]] = {}
+
+    def is_due(self, hint: str, now: float) -> bool:
+        """Whether to tell this now; it then counts as told."""
+        from lakemirror.usecases.watch import is_broken
+
+        if hint in self._told:
+            due, last_pause_s = self._told[hint]
+            if now < due:
+                return False
+            pause_s = min(2 * last_pause_s, LONGEST_RETELL_S)
+        else:
+            pause_s = RETELL_S
+            if not is_broken(hint):
+                self._told.clear()
+            elif len(self._told) == STATES_KEPT:
+                del self._told[next(iter(self._told))]
+        self._told[hint] = now + pause_s, pause_s
+        return True
 
 
 class TableWatchTrigger(BaseEventTrigger):
@@ -48,16 +78,12 @@ class TableWatchTrigger(BaseEventTrigger):
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[dict[str, str]]) -> AsyncIterator[TriggerEvent]:
         """An event whenever the stream tells something of this table that it has not told before, or not lately."""
-        told: str | None = None
-        due, pause_s, clock = 0.0, RETELL_S, asyncio.get_running_loop().time
+        memory, clock = _Memory(), asyncio.get_running_loop().time
         with board_of(self.shared_stream_key()).joined(self.table):
             async for hints in shared_stream:
                 hint = hints.get(self.table)
-                if hint is None or (hint == told and clock() < due):
-                    continue
-                pause_s = min(2 * pause_s, LONGEST_RETELL_S) if hint == told else RETELL_S
-                told, due = hint, clock() + pause_s
-                yield TriggerEvent(payload(self.table, hint))
+                if hint is not None and memory.is_due(hint, clock()):
+                    yield TriggerEvent(payload(self.table, hint))
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """The same for a watcher that is alone."""

@@ -13,12 +13,15 @@ What was seen is compared with bucket and catalogs, not with a memory: a watch t
 is behind, and for no other. What it does remember only saves it from asking twice, and is forgotten after RELIST_S: of
 a table that asks for a run, because the run may have brought it up to date, or have failed; of one that the mirror
 shows in step, because its catalog may have been put back. Only that a head of the source was mirrored is remembered for
-as long as it is the head. A table that cannot be told of for good asks for a run, whose task says why; one that cannot
-be told of now has failed, is not half remembered, and keeps nobody back.
+as long as it is the head. A table that cannot be told of for good asks for a run, whose task says why: by the kind of
+its trouble, since the same one may be worded anew each time (a request's id, the time that it took). When the trouble
+is gone, what was seen before it is forgotten. A table that cannot be told of now has failed, is not half remembered,
+and keeps nobody back.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from lakemirror import bridge
 from lakemirror.catalogs.asking import Answers, ask_all
 from lakemirror.catalogs.heads import read_heads
-from lakemirror.errors import LakemirrorError, PermanentError, TransientError
+from lakemirror.errors import PermanentError, TransientError
 from lakemirror.follow.follower import head_of
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectNotFound
@@ -34,9 +37,10 @@ from lakemirror.storage.port import ObjectNotFound
 if TYPE_CHECKING:
     from lakemirror.usecases.ports import Ports
 
+log = logging.getLogger(__name__)
 WORKERS: Final = 8  # calls at once; within the connections that a client keeps open
 RELIST_S: Final = 600.0
-_BROKEN: Final = "error"  # the mark of a table that cannot be told of
+_BROKEN: Final = "error: "  # begins the mark of a table that cannot be told of; no version and no location does
 
 Hints = dict[TableRef, str]
 
@@ -90,7 +94,7 @@ class ReadyWatch:
                 seen = self._seen[table] = _Seen(mark, mark if newest > self._shown(table) else None, now)
             return seen.hint
         except PermanentError as err:
-            return _broken(err)
+            return _remember(self._seen, table, err, self._timer())
 
     def _find(self, table: TableRef, *, is_named: bool) -> int:
         """The newest ready version; 0 if there is none."""
@@ -131,7 +135,7 @@ class SourceWatch:
         def hint(table: TableRef) -> str | None:
             head = heads.told[table]
             if isinstance(head, PermanentError):
-                return _broken(head)
+                return _remember(self._seen, table, head, self._timer())
             return None if head is None else self._hint(table, head)
 
         known = {table: self._seen[table].hint for table, head in heads.told.items() if self._is_known(table, head)}
@@ -152,7 +156,7 @@ class SourceWatch:
         try:
             hint = None if self._mirrored_from(table) == head else head
         except PermanentError as err:
-            return _broken(err)
+            return _remember(self._seen, table, err, self._timer())
         self._seen[table] = _Seen(head, hint, self._timer())
         return hint
 
@@ -173,6 +177,15 @@ def _look(tables: Sequence[TableRef], answers: Answers[TableRef, str | None]) ->
     return Look(hints, answers.failed, unasked)
 
 
-def _broken(err: LakemirrorError) -> str:
-    """The same trouble asks for one run, and other trouble for another."""
-    return f"{_BROKEN}: {err}"
+def is_broken(hint: str) -> bool:
+    """Whether this hint is of a table that cannot be told of for good."""
+    return hint.startswith(_BROKEN)
+
+
+def _remember(seen: dict[TableRef, _Seen], table: TableRef, err: PermanentError, now: float) -> str:
+    """The same trouble asks for one run, however it is worded, and other trouble for another; the log has its words."""
+    mark, last = f"{_BROKEN}{err.op} {err.subject} ({type(err).__name__})", seen.get(table)
+    if last is None or last.mark != mark or last.is_old(now):
+        log.warning("watch: %s cannot be told of for good, a run is asked for: %s", table, err)
+        seen[table] = _Seen(mark, mark, now)
+    return mark

@@ -19,7 +19,7 @@ from lakemirror import bridge
 from lakemirror.airflow import watchers
 from lakemirror.airflow.inboxes import PubsubNoticeTrigger, SqsNoticeTrigger
 from lakemirror.airflow.watchers import ReadyFolderTrigger, SourceHeadTrigger, TableWatchTrigger
-from lakemirror.errors import TransientError
+from lakemirror.errors import PermanentError, TransientError, UnsupportedError
 from lakemirror.model.table import TableRef
 from lakemirror.usecases import watch
 from lakemirror.usecases.watch import ReadyWatch
@@ -185,6 +185,73 @@ def test_a_head_whose_run_failed_for_good_is_told_again_until_it_is_mirrored(lak
         told = len(triggerer.events[str(ORDERS)])
         await asyncio.sleep(1.5)
         assert len(triggerer.events[str(ORDERS)]) <= told + 1
+
+    play(story)
+
+
+class Denying:
+    """Stands before the bucket's markers and refuses, each time in other words, whenever its `kind` is set."""
+
+    def __init__(self, kind: type[PermanentError] | None = None) -> None:
+        self.kind, self.count, self.is_flapping, self._original = kind, 0, False, bridge.published
+
+    def __call__(self, *args: Any) -> Any:
+        self.count += 1
+        if self.kind is not None and (self.count % 2 or not self.is_flapping):
+            raise self.kind("list", "x", f"denied in {self.count} us")
+        return self._original(*args)
+
+
+@pytest.mark.parametrize("kind", [ready, head])
+def test_a_table_that_is_refused_for_good_is_told_once_whatever_words_are_used(lake: Lake, kind: Any) -> None:
+    """Otherwise each look would start a run. Trouble of another kind is told, and what is there when it is gone."""
+    lake.mirror()
+    newest = "v1" if kind is ready else commit(lake)
+    denied, other = ("error: list x (PermanentError)", "error: list x (UnsupportedError)")
+
+    async def story(triggerer: Triggerer) -> None:
+        with patch.object(bridge, "published", Denying(PermanentError)) as bucket:
+            triggerer.start(kind(lake))
+            await triggerer.until(lambda: bucket.count >= 5)
+            assert triggerer.events[str(ORDERS)] == [denied]
+            bucket.kind, seen = UnsupportedError, bucket.count
+            await triggerer.until(lambda: bucket.count >= seen + 5)
+            assert triggerer.events[str(ORDERS)] == [denied, other]
+            bucket.kind = None
+            await triggerer.until(lambda: triggerer.events[str(ORDERS)] == [denied, other, newest])
+
+    play(story)
+
+
+def test_a_table_that_is_refused_every_other_time_is_not_told_each_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing is allowed and HEAD is not, or one server of two refuses: both are known after one round."""
+    monkeypatch.setattr(watch, "RELIST_S", 0.0)
+    lake.mirror()
+
+    async def story(triggerer: Triggerer) -> None:
+        with patch.object(bridge, "published", Denying(PermanentError)) as bucket:
+            bucket.is_flapping = True
+            triggerer.start(ready(lake))
+            await triggerer.until(lambda: bucket.count >= 9)
+            denied = "error: list x (PermanentError)"
+            assert triggerer.events[str(ORDERS)] == [denied, "v1", denied]
+
+    play(story)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_table_that_is_refused_for_good_is_told_again_twice_as_late_each_time(lake: Lake) -> None:
+    async def story(triggerer: Triggerer) -> None:
+        times: list[float] = []
+        with patch.object(bridge, "published", Denying(PermanentError)):
+            triggerer.start(ready(lake))
+            for count in range(1, 5):
+                await triggerer.until(lambda count=count: len(triggerer.events[str(ORDERS)]) == count)  # type: ignore[misc]
+                times.append(asyncio.get_running_loop().time())
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert [pause > least for pause, least in zip(pauses, (0.15, 0.35, 0.55), strict=True)] == [True] * 3, pauses
 
     play(story)
 

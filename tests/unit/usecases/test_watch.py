@@ -13,7 +13,7 @@ from lakemirror import bridge
 from lakemirror.app import App
 from lakemirror.catalogs.asking import Answers
 from lakemirror.catalogs.heads import Head
-from lakemirror.errors import TransientError
+from lakemirror.errors import PermanentError, TransientError, UnsupportedError
 from lakemirror.follow.follower import head_of
 from lakemirror.model.table import TableRef
 from lakemirror.storage.port import ObjectStore
@@ -62,6 +62,23 @@ def lake(tmp_path: Path) -> Lake:
 def away() -> Any:
     """No marker can be listed for a while."""
     return patch.object(bridge, "published", side_effect=TransientError("list", "x", "away"))
+
+
+class Denied:
+    """Refuses every call for good, each time in other words."""
+
+    def __init__(self, kind: type[PermanentError] = PermanentError) -> None:
+        self.kind, self.count = kind, 0
+
+    def __call__(self, *_: Any) -> Any:
+        self.count += 1
+        raise self.kind("list", "x", f"denied, request {self.count}")
+
+
+def refusing(message: str) -> Any:
+    """The source's catalog refuses to tell of the one table."""
+    answers: Answers[TableRef, Head] = Answers({ORDERS: PermanentError("read head", str(ORDERS), message)}, {})
+    return patch.object(watch, "read_heads", return_value=answers)
 
 
 def follower(lake: Lake, spy: Spy) -> ReadyWatch:
@@ -128,6 +145,31 @@ def test_ready_a_damaged_table_asks_for_a_run_that_says_so_and_keeps_nobody_back
     hints = lake.follower().watch_ready().look(BOTH).hints
     assert hints[ORDERS] == "v1"
     assert hints[LATE].startswith("error: read marker")
+
+
+def test_ready_the_same_trouble_in_other_words_asks_for_the_same(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    lake.mirror()
+    asked = Asked(lake)
+    with patch.object(bridge, "published", Denied()):
+        told = [asked.look() for _ in range(3)]
+        assert told == [{ORDERS: "error: list x (PermanentError)"}] * 3
+        assert [line for line in ("request 1", "request 2", "request 3") if line in caplog.text] == ["request 1"]
+        asked.now = RELIST_S
+        assert asked.look() == told[0]
+        assert "request 4" in caplog.text
+    with patch.object(bridge, "published", Denied(UnsupportedError)):
+        assert asked.look() == {ORDERS: "error: list x (UnsupportedError)"}
+    assert asked.look() == {ORDERS: "v1"}
+
+
+def test_ready_after_trouble_the_catalog_is_asked_and_not_the_memory(lake: Lake) -> None:
+    lake.mirror()
+    asked = Asked(lake)
+    assert asked.look() == {ORDERS: "v1"}
+    lake.follow()
+    with patch.object(bridge, "published", Denied()):
+        assert asked.watch.look([ORDERS], named=[ORDERS]).hints == {ORDERS: "error: list x (PermanentError)"}
+    assert asked.look() == {}
 
 
 def test_ready_trouble_in_passing_loses_nothing(lake: Lake) -> None:
@@ -269,6 +311,30 @@ def test_source_a_dropped_table_asks_for_nothing_and_a_recreated_one_does(lake: 
     assert watch.look(BOTH).hints == {}
     lake.create().append(rows(1))
     assert list(watch.look(BOTH).hints) == [ORDERS]
+
+
+def test_source_the_same_trouble_in_other_words_asks_for_the_same(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether the catalog or the bucket refuses; and what it said once is told to people once."""
+    heads = lake.app().watch_source()
+    head = str(lake.source.load_table(str(ORDERS)).metadata_location)
+    for number in (1, 2):
+        with refusing(f"answered 403, request {number}"):
+            assert heads.look([ORDERS]).hints == {ORDERS: "error: read head shop.orders (PermanentError)"}
+    assert ("request 1" in caplog.text, "request 2" in caplog.text) == (True, False)
+    assert heads.look([ORDERS]).hints == {ORDERS: head}
+    heads.forget([ORDERS])
+    with patch.object(bridge, "published", Denied()):
+        assert [heads.look([ORDERS]).hints for _ in range(2)] == [{ORDERS: "error: list x (PermanentError)"}] * 2
+    assert heads.look([ORDERS]).hints == {ORDERS: head}
+
+
+def test_source_after_trouble_the_bucket_is_asked_and_not_the_memory(lake: Lake) -> None:
+    heads = lake.app().watch_source()
+    assert list(heads.look([ORDERS]).hints) == [ORDERS]
+    lake.mirror()
+    with refusing("answered 403"):
+        assert heads.look([ORDERS]).hints == {ORDERS: "error: read head shop.orders (PermanentError)"}
+    assert heads.look([ORDERS]).hints == {}
 
 
 def test_source_trouble_in_passing_loses_nothing(lake: Lake) -> None:

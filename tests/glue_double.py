@@ -13,8 +13,11 @@ from typing import Any
 from tests.serving import QuietHandler, serving
 
 Json = dict[str, Any]
-# Given the operation: None lets it through, a number is answered as that status, `cut` and `cut after` break the line.
-Fault = Callable[[str], int | str | None]
+# Status and body, which need not be of Glue: proxies answer as well.
+Told = tuple[int, bytes]
+# Given the operation: None lets it through, `cut` does not and breaks the line. `cut after` breaks it when all is done;
+# then is also when anything else is told.
+Fault = Callable[[str], Told | str | None]
 
 
 class GlueDouble:
@@ -69,14 +72,19 @@ class GlueDouble:
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)
             return
-        if fault is not None:
-            status, said = fault, {"__type": "InternalServiceException", "message": "as told"}
         out = json.dumps(said).encode()
+        if fault is not None:
+            status, out = fault
         handler.send_response(status)
         handler.send_header("Content-Type", "application/x-amz-json-1.1")
         handler.send_header("Content-Length", str(len(out)))
         handler.end_headers()
         handler.wfile.write(out)
+
+
+def as_glue(kind: str) -> bytes:
+    """The body of an error, as Glue itself writes it."""
+    return json.dumps({"__type": kind, "message": "as told"}).encode()
 
 
 def _no(kind: str) -> tuple[int, Json]:

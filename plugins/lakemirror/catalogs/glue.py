@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
+from lakemirror.catalogs.amazon_errors import code_of, passes
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 MAX_METADATA_BYTES: Final = 20_000_000  # what Glue's own Iceberg endpoint reads
 RETRIES: Final = 3
-_BUSY: Final = frozenset(
-    {
-        "ThrottlingException",
-        "Throttling",
-        "RequestLimitExceeded",
-        "InternalServiceException",
-        "OperationTimeoutException",
-        "ServiceUnavailable",
-        "InternalError",
-        "ExpiredToken",
-        "ExpiredTokenException",
-    }
-)
 _MISSING: Final = "EntityNotFoundException"
 _THERE: Final = "AlreadyExistsException"
 _RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
@@ -98,12 +86,12 @@ class GlueCatalog:
             try:
                 client.create_database(DatabaseInput={"Name": table.namespace[0]})
             except ClientError as err:
-                if _code(err) != _THERE:
+                if code_of(err) != _THERE:
                     raise
             try:
                 client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
             except ClientError as err:
-                if _code(err) != _THERE:
+                if code_of(err) != _THERE:
                     raise
                 if _was_asked_twice(err):
                     raise _unclear("register", table, err) from err
@@ -131,7 +119,7 @@ class GlueCatalog:
                     SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
                 )
             except ClientError as err:
-                if _code(err) not in (*_RACED, _MISSING):
+                if code_of(err) not in (*_RACED, _MISSING):
                     raise
                 if _was_asked_twice(err):
                     raise _unclear("commit", table, err) from err
@@ -170,7 +158,7 @@ class GlueCatalog:
             try:
                 client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
             except ClientError as err:
-                if _code(err) != _MISSING:
+                if code_of(err) != _MISSING:
                     raise
 
         self._asked("drop", str(table), ask)
@@ -189,7 +177,7 @@ class GlueCatalog:
             try:
                 found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
             except ClientError as err:
-                if _code(err) == _MISSING:
+                if code_of(err) == _MISSING:
                     return None
                 raise
             return found
@@ -203,12 +191,13 @@ class GlueCatalog:
         try:
             return ask(self._connected())
         except ClientError as err:
-            message = f"Glue of catalog {self._name} answered {_code(err)} ({err.response['Error'].get('Message', '')})"
-            if _code(err) in _BUSY:
+            told = f"{code_of(err)} ({err.response['Error'].get('Message', '')})"
+            message = f"Glue of catalog {self._name} answered {told}"
+            if passes(err):
                 raise TransientError(op, subject, message, "run again") from err
             hint = "check glue.region, its credentials and what they may do"
             raise PermanentError(op, subject, message, hint) from err
-        except (HTTPClientError, NoConnectionError) as err:
+        except (HTTPClientError, NoConnectionError, UnicodeDecodeError) as err:  # the last: a page that is no UTF-8
             message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
             raise TransientError(op, subject, message, "run again") from err
         except (BotoCoreError, ValueError) as err:
@@ -225,10 +214,6 @@ class GlueCatalog:
         return self._client
 
 
-def _code(err: ClientError) -> str:
-    return str(err.response.get("Error", {}).get("Code", ""))
-
-
 def _was_asked_twice(err: ClientError) -> bool:
     """The client repeats what went wrong by itself: the first time may have been the one that counted."""
     told: Mapping[str, Any] = err.response.get("ResponseMetadata", {})
@@ -236,7 +221,7 @@ def _was_asked_twice(err: ClientError) -> bool:
 
 
 def _unclear(op: str, table: TableRef, err: ClientError) -> TransientError:
-    return TransientError(op, str(table), f"Glue answered {_code(err)} when asked again", "run again")
+    return TransientError(op, str(table), f"Glue answered {code_of(err)} when asked again", "run again")
 
 
 def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:

@@ -11,12 +11,30 @@ import pytest
 
 from lakemirror.catalogs.glue import GlueCatalog
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.errors import LostRaceError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
-from tests.glue_double import GlueDouble, glue_double
+from tests.glue_double import GlueDouble, Told, as_glue, glue_double
 
 T = TableRef.parse("shop.orders")
 FIRST, SECOND, THIRD = (Published(f"mem://m/{n}.json", {"location": "mem://m"}) for n in (1, 2, 3))
+# What says nothing of whether the request was done: of Glue itself, and of whoever stands before it.
+TROUBLE: tuple[Told, ...] = (
+    (500, as_glue("InternalServiceException")),
+    (500, as_glue("InternalFailure")),
+    (503, as_glue("ServiceUnavailableException")),
+    (429, as_glue("TooManyRequestsException")),
+    (400, as_glue("ThrottlingException")),
+    (400, as_glue("OperationTimeoutException")),
+    (408, b""),
+    (429, b""),
+    (500, b""),
+    (502, b"<html><body>bad gateway</body></html>"),
+    (502, b"<!DOCTYPE html>\n<html></html>"),
+    (502, "<!DOCTYPE html><p>Dépassé".encode("latin-1")),
+    (503, b"busy"),
+    (504, b""),
+)
+NO: tuple[Told, ...] = ((400, as_glue("AccessDeniedException")), (403, b"<html></html>"), (501, b""), (400, b""))
 
 
 @pytest.fixture
@@ -43,18 +61,18 @@ def opened(double: GlueDouble) -> GlueCatalog:
 
 
 class Once:
-    def __init__(self, operation: str, fault: int | str) -> None:
+    def __init__(self, operation: str, fault: Told | str) -> None:
         self._left = [(operation, fault)]
 
-    def __call__(self, operation: str) -> int | str | None:
+    def __call__(self, operation: str) -> Told | str | None:
         if self._left and self._left[0][0] == operation:
             return self._left.pop()[1]
         return None
 
 
-@pytest.mark.parametrize("fault", ["cut after", 500])
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
 def test_a_commit_that_was_made_and_never_answered_is_done(
-    double: GlueDouble, opened: GlueCatalog, fault: int | str
+    double: GlueDouble, opened: GlueCatalog, fault: Told | str
 ) -> None:
     double.fault = Once("UpdateTable", fault)
     opened.commit(T, head(opened), SECOND)
@@ -62,9 +80,25 @@ def test_a_commit_that_was_made_and_never_answered_is_done(
     assert double.asked.count("UpdateTable") == 1
 
 
-def test_a_first_commit_that_was_made_and_never_answered_is_done(double: GlueDouble) -> None:
-    double.fault = Once("CreateTable", "cut after")
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
+def test_a_first_commit_that_was_made_and_never_answered_is_done(double: GlueDouble, fault: Told | str) -> None:
+    double.fault = Once("CreateTable", fault)
     catalog(double).commit(T, None, FIRST)
+
+
+@pytest.mark.parametrize("told", TROUBLE, ids=str)
+def test_trouble_while_reading_passes(double: GlueDouble, opened: GlueCatalog, told: Told) -> None:
+    double.fault = Once("GetTable", told)
+    with pytest.raises(TransientError, match="Glue of catalog cloud"):
+        opened.load(T)
+    assert head(opened).metadata_uri == FIRST.metadata_uri
+
+
+@pytest.mark.parametrize("told", NO, ids=str)
+def test_a_plain_no_does_not_pass(double: GlueDouble, opened: GlueCatalog, told: Told) -> None:
+    double.fault = Once("GetTable", told)
+    with pytest.raises(PermanentError, match="Glue of catalog cloud answered"):
+        opened.load(T)
 
 
 def test_a_commit_that_was_not_made_is_transient(double: GlueDouble, opened: GlueCatalog) -> None:

@@ -24,6 +24,7 @@ _PASSING: Final = frozenset(
         "InternalError",
         "ExpiredToken",
         "ExpiredTokenException",
+        "IDPCommunicationError",
     }
 )
 

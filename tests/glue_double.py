@@ -24,6 +24,8 @@ class GlueDouble:
     def __init__(self, port: int) -> None:
         self.uri = f"http://127.0.0.1:{port}"
         self.tables: dict[tuple[str, str], Json] = {}
+        self.databases: set[str] = set()
+        self.makes_databases = True  # whether those who ask have the right to it
         self.asked: list[str] = []
         self.fault: Fault = lambda operation: None
         self._lock = threading.Lock()
@@ -41,8 +43,13 @@ class GlueDouble:
         given = body.get("TableInput", {})
         key = body.get("DatabaseName", ""), body.get("Name") or given.get("Name", "")
         if operation == "CreateDatabase":
-            return 200, {}
+            return self._create_database(body["DatabaseInput"]["Name"])
+        if operation == "GetDatabase":
+            has_it = body["Name"] in self.databases
+            return (200, {"Database": {"Name": body["Name"]}}) if has_it else _no("EntityNotFoundException")
         if operation == "CreateTable":
+            if key[0] not in self.databases:
+                return _no("EntityNotFoundException")
             if key in self.tables:
                 return _no("AlreadyExistsException")
             self.tables[key] = {**given, "VersionId": "0"}
@@ -59,6 +66,14 @@ class GlueDouble:
         if body.get("VersionId") not in (None, table["VersionId"]):
             return _no("ConcurrentModificationException")
         self.tables[key] = {**given, "VersionId": str(int(table["VersionId"]) + 1)}
+        return 200, {}
+
+    def _create_database(self, name: str) -> tuple[int, Json]:
+        if not self.makes_databases:
+            return _no("AccessDeniedException")
+        if name in self.databases:
+            return _no("AlreadyExistsException")
+        self.databases.add(name)
         return 200, {}
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:

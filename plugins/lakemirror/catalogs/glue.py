@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_METADATA_BYTES: Final = 20_000_000  # what Glue's own Iceberg endpoint reads
 RETRIES: Final = 3
 _MISSING: Final = "EntityNotFoundException"
+_DENIED: Final = "AccessDeniedException"
 _THERE: Final = "AlreadyExistsException"
 _RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
 Found = TypeVar("Found")
@@ -83,11 +84,7 @@ class GlueCatalog:
         from botocore.exceptions import ClientError
 
         def ask(client: Any) -> None:
-            try:
-                client.create_database(DatabaseInput={"Name": table.namespace[0]})
-            except ClientError as err:
-                if code_of(err) != _THERE:
-                    raise
+            _ensure_database(client, table.namespace[0])
             try:
                 client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
             except ClientError as err:
@@ -212,6 +209,31 @@ class GlueCatalog:
             properties["glue.max-retries"] = int(properties.get("glue.max-retries", RETRIES))  # botocore wants a number
             self._client = PyicebergCatalog(self._name, **properties).glue
         return self._client
+
+
+def _ensure_database(client: Any, name: str) -> None:
+    """Whoever may not make it may still use the one that is there."""
+    from botocore.exceptions import ClientError
+
+    try:
+        client.create_database(DatabaseInput={"Name": name})
+    except ClientError as err:
+        if code_of(err) == _THERE or (code_of(err) == _DENIED and _has_database(client, name)):
+            return
+        raise
+
+
+def _has_database(client: Any, name: str) -> bool:
+    """As far as Glue lets us see."""
+    from botocore.exceptions import ClientError
+
+    try:
+        client.get_database(Name=name)
+    except ClientError as err:
+        if passes(err):
+            raise
+        return False
+    return True
 
 
 def _was_asked_twice(err: ClientError) -> bool:

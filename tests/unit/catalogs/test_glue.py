@@ -118,6 +118,36 @@ def test_the_client_that_asks_twice_does_not_lose_against_itself(double: GlueDou
     assert double.asked.count(operation) == 2
 
 
+class TestWithoutTheRightToMakeDatabases:
+    @pytest.fixture(autouse=True)
+    def denied(self, double: GlueDouble) -> None:
+        double.makes_databases = False
+
+    def test_one_that_is_there_is_enough(self, double: GlueDouble) -> None:
+        double.databases.add("shop")
+        opened = catalog(double)
+        opened.commit(T, None, FIRST)
+        assert head(opened).metadata_uri == FIRST.metadata_uri
+
+    def test_one_that_is_not_there(self, double: GlueDouble) -> None:
+        with pytest.raises(PermanentError, match=r"register shop\.orders: .* answered AccessDeniedException"):
+            catalog(double).commit(T, None, FIRST)
+        assert double.tables == {}
+
+    def test_nor_to_look_at_them(self, double: GlueDouble) -> None:
+        double.databases.add("shop")
+        double.fault = Once("GetDatabase", (400, as_glue("InvalidInputException")))
+        with pytest.raises(PermanentError, match="answered AccessDeniedException"):
+            catalog(double).commit(T, None, FIRST)
+
+    @pytest.mark.parametrize("fault", ["cut", (503, b"")], ids=str)
+    def test_whether_it_is_there_cannot_be_told_now(self, double: GlueDouble, fault: Told | str) -> None:
+        double.databases.add("shop")
+        double.fault = Once("GetDatabase", fault)
+        with pytest.raises(TransientError, match="the head is as before"):
+            catalog(double).commit(T, None, FIRST)
+
+
 def test_somebody_else_in_the_dark_is_a_lost_race(double: GlueDouble, opened: GlueCatalog) -> None:
     before = head(opened)
     other = catalog(double)

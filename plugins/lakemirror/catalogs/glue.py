@@ -14,7 +14,7 @@ from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
 from lakemirror.catalogs.amazon_errors import code_of, passes
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class GlueCatalog:
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         if len(table.namespace) != 1:
             hint = "mirror it to another catalog, or rename its namespace"
-            raise UsageError("commit", str(table), "unsupported_by_catalog: Glue has namespaces of one level", hint)
+            message = "unsupported_by_catalog: Glue has namespaces of one level"
+            raise PermanentError("commit", str(table), message, hint)
         if expected is None:
             self._register(table, new)
         else:

@@ -148,6 +148,13 @@ class TestWithoutTheRightToMakeDatabases:
             catalog(double).commit(T, None, FIRST)
 
 
+def test_levels_of_namespaces_are_refused_as_by_other_catalogs(double: GlueDouble) -> None:
+    with pytest.raises(PermanentError, match="unsupported_by_catalog") as caught:
+        catalog(double).commit(TableRef.parse("shop.inner.orders"), None, FIRST)
+    assert (type(caught.value), caught.value.exit_code) == (PermanentError, 1)
+    assert double.asked == []
+
+
 def test_somebody_else_in_the_dark_is_a_lost_race(double: GlueDouble, opened: GlueCatalog) -> None:
     before = head(opened)
     other = catalog(double)

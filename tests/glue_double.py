@@ -13,14 +13,19 @@ from typing import Any
 from tests.serving import QuietHandler, serving
 
 Json = dict[str, Any]
-# Given the operation: None lets it through, a number is answered as that status, `cut` and `cut after` break the line.
-Fault = Callable[[str], int | str | None]
+# Status and body, which need not be of Glue: proxies answer as well.
+Told = tuple[int, bytes]
+# Given the operation: None lets it through, `cut` does not and breaks the line. `cut after` breaks it when all is done;
+# then is also when anything else is told.
+Fault = Callable[[str], Told | str | None]
 
 
 class GlueDouble:
     def __init__(self, port: int) -> None:
         self.uri = f"http://127.0.0.1:{port}"
         self.tables: dict[tuple[str, str], Json] = {}
+        self.databases: set[str] = set()
+        self.makes_databases = True  # whether those who ask have the right to it
         self.asked: list[str] = []
         self.fault: Fault = lambda operation: None
         self._lock = threading.Lock()
@@ -38,8 +43,13 @@ class GlueDouble:
         given = body.get("TableInput", {})
         key = body.get("DatabaseName", ""), body.get("Name") or given.get("Name", "")
         if operation == "CreateDatabase":
-            return 200, {}
+            return self._create_database(body["DatabaseInput"]["Name"])
+        if operation == "GetDatabase":
+            has_it = body["Name"] in self.databases
+            return (200, {"Database": {"Name": body["Name"]}}) if has_it else _no("EntityNotFoundException")
         if operation == "CreateTable":
+            if key[0] not in self.databases:
+                return _no("EntityNotFoundException")
             if key in self.tables:
                 return _no("AlreadyExistsException")
             self.tables[key] = {**given, "VersionId": "0"}
@@ -58,6 +68,14 @@ class GlueDouble:
         self.tables[key] = {**given, "VersionId": str(int(table["VersionId"]) + 1)}
         return 200, {}
 
+    def _create_database(self, name: str) -> tuple[int, Json]:
+        if not self.makes_databases:
+            return _no("AccessDeniedException")
+        if name in self.databases:
+            return _no("AlreadyExistsException")
+        self.databases.add(name)
+        return 200, {}
+
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         operation = handler.headers["X-Amz-Target"].partition(".")[2]
@@ -69,14 +87,19 @@ class GlueDouble:
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)
             return
-        if fault is not None:
-            status, said = fault, {"__type": "InternalServiceException", "message": "as told"}
         out = json.dumps(said).encode()
+        if fault is not None:
+            status, out = fault
         handler.send_response(status)
         handler.send_header("Content-Type", "application/x-amz-json-1.1")
         handler.send_header("Content-Length", str(len(out)))
         handler.end_headers()
         handler.wfile.write(out)
+
+
+def as_glue(kind: str) -> bytes:
+    """The body of an error, as Glue itself writes it."""
+    return json.dumps({"__type": kind, "message": "as told"}).encode()
 
 
 def _no(kind: str) -> tuple[int, Json]:

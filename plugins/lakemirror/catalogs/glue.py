@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
+from lakemirror.catalogs.amazon_errors import code_of, passes
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.errors import LostRaceError, PermanentError, TransientError, UsageError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -21,20 +22,8 @@ if TYPE_CHECKING:
 
 MAX_METADATA_BYTES: Final = 20_000_000  # what Glue's own Iceberg endpoint reads
 RETRIES: Final = 3
-_BUSY: Final = frozenset(
-    {
-        "ThrottlingException",
-        "Throttling",
-        "RequestLimitExceeded",
-        "InternalServiceException",
-        "OperationTimeoutException",
-        "ServiceUnavailable",
-        "InternalError",
-        "ExpiredToken",
-        "ExpiredTokenException",
-    }
-)
 _MISSING: Final = "EntityNotFoundException"
+_DENIED: Final = "AccessDeniedException"
 _THERE: Final = "AlreadyExistsException"
 _RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
 Found = TypeVar("Found")
@@ -85,7 +74,8 @@ class GlueCatalog:
     def commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
         if len(table.namespace) != 1:
             hint = "mirror it to another catalog, or rename its namespace"
-            raise UsageError("commit", str(table), "unsupported_by_catalog: Glue has namespaces of one level", hint)
+            message = "unsupported_by_catalog: Glue has namespaces of one level"
+            raise PermanentError("commit", str(table), message, hint)
         if expected is None:
             self._register(table, new)
         else:
@@ -95,15 +85,11 @@ class GlueCatalog:
         from botocore.exceptions import ClientError
 
         def ask(client: Any) -> None:
-            try:
-                client.create_database(DatabaseInput={"Name": table.namespace[0]})
-            except ClientError as err:
-                if _code(err) != _THERE:
-                    raise
+            _ensure_database(client, table.namespace[0])
             try:
                 client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
             except ClientError as err:
-                if _code(err) != _THERE:
+                if code_of(err) != _THERE:
                     raise
                 if _was_asked_twice(err):
                     raise _unclear("register", table, err) from err
@@ -131,7 +117,7 @@ class GlueCatalog:
                     SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
                 )
             except ClientError as err:
-                if _code(err) not in (*_RACED, _MISSING):
+                if code_of(err) not in (*_RACED, _MISSING):
                     raise
                 if _was_asked_twice(err):
                     raise _unclear("commit", table, err) from err
@@ -170,7 +156,7 @@ class GlueCatalog:
             try:
                 client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
             except ClientError as err:
-                if _code(err) != _MISSING:
+                if code_of(err) != _MISSING:
                     raise
 
         self._asked("drop", str(table), ask)
@@ -189,7 +175,7 @@ class GlueCatalog:
             try:
                 found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
             except ClientError as err:
-                if _code(err) == _MISSING:
+                if code_of(err) == _MISSING:
                     return None
                 raise
             return found
@@ -203,12 +189,13 @@ class GlueCatalog:
         try:
             return ask(self._connected())
         except ClientError as err:
-            message = f"Glue of catalog {self._name} answered {_code(err)} ({err.response['Error'].get('Message', '')})"
-            if _code(err) in _BUSY:
+            told = f"{code_of(err)} ({err.response['Error'].get('Message', '')})"
+            message = f"Glue of catalog {self._name} answered {told}"
+            if passes(err):
                 raise TransientError(op, subject, message, "run again") from err
             hint = "check glue.region, its credentials and what they may do"
             raise PermanentError(op, subject, message, hint) from err
-        except (HTTPClientError, NoConnectionError) as err:
+        except (HTTPClientError, NoConnectionError, UnicodeDecodeError) as err:  # the last: a page that is no UTF-8
             message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
             raise TransientError(op, subject, message, "run again") from err
         except (BotoCoreError, ValueError) as err:
@@ -225,8 +212,29 @@ class GlueCatalog:
         return self._client
 
 
-def _code(err: ClientError) -> str:
-    return str(err.response.get("Error", {}).get("Code", ""))
+def _ensure_database(client: Any, name: str) -> None:
+    """Whoever may not make it may still use the one that is there."""
+    from botocore.exceptions import ClientError
+
+    try:
+        client.create_database(DatabaseInput={"Name": name})
+    except ClientError as err:
+        if code_of(err) == _THERE or (code_of(err) == _DENIED and _has_database(client, name)):
+            return
+        raise
+
+
+def _has_database(client: Any, name: str) -> bool:
+    """As far as Glue lets us see."""
+    from botocore.exceptions import ClientError
+
+    try:
+        client.get_database(Name=name)
+    except ClientError as err:
+        if passes(err):
+            raise
+        return False
+    return True
 
 
 def _was_asked_twice(err: ClientError) -> bool:
@@ -236,7 +244,7 @@ def _was_asked_twice(err: ClientError) -> bool:
 
 
 def _unclear(op: str, table: TableRef, err: ClientError) -> TransientError:
-    return TransientError(op, str(table), f"Glue answered {_code(err)} when asked again", "run again")
+    return TransientError(op, str(table), f"Glue answered {code_of(err)} when asked again", "run again")
 
 
 def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lakemirror.catalogs.amazon_errors import code_of, passes
 from lakemirror.catalogs.rest_transport import Auth, Transport, UnknownOutcomeError, as_it_is
 from lakemirror.errors import PermanentError, TransientError, UnsupportedError, UsageError
 
@@ -122,7 +123,7 @@ def _client_credentials(transport: Transport, properties: Mapping[str, str]) -> 
         answer = transport.exchange("POST", url, "log in", transport.name, data=form, headers=headers)
     except UnknownOutcomeError as err:
         raise TransientError(err.op, err.subject, err.message, err.hint) from None
-    if answer.status >= 500 or answer.status == _THROTTLED:
+    if answer.is_trouble or answer.status == _THROTTLED:
         raise TransientError("log in", transport.name, transport.words(answer), "run again")
     token = answer.body.get("access_token")
     if not answer.is_ok or not isinstance(token, str):
@@ -157,7 +158,8 @@ class SigV4:
 
     def _credentials(self) -> tuple[Any, str]:
         import boto3
-        from botocore.exceptions import BotoCoreError
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         get = self._properties.get
         with self._lock:
@@ -172,14 +174,30 @@ class SigV4:
                     )
                 found = self._session.get_credentials()
                 frozen = None if found is None else found.get_frozen_credentials()
-            except BotoCoreError as err:
-                message = f"no credentials of Amazon ({type(err).__name__})"
-                raise PermanentError("log in", "SigV4", message, "check client.* and the environment") from None
+            except (BotoCoreError, ClientError, ResponseParserError) as err:
+                raise _without_credentials(err) from None
         region = self._session.region_name
         if frozen is None or region is None:
             message = f"no {'credentials' if frozen is None else 'region'} to sign with"
             raise PermanentError("log in", "SigV4", message, "set client.access-key-id, … and rest.signing-region")
         return frozen, str(region)
+
+
+def _without_credentials(err: Exception) -> TransientError | PermanentError:
+    """By type and code alone: what else it says may repeat what was sent."""
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as NoConnectionError
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(err, ClientError):
+        told, is_passing = f"{type(err).__name__}: {code_of(err)}", passes(err)
+    else:  # an answer that cannot be read is of somebody on the way
+        told = type(err).__name__
+        is_passing = isinstance(err, HTTPClientError | NoConnectionError | ResponseParserError)
+    message = f"no credentials of Amazon ({told})"
+    if is_passing:
+        return TransientError("log in", "SigV4", message, "run again")
+    return PermanentError("log in", "SigV4", message, "check client.* and the environment")
 
 
 _UNSIGNED: Final = ("connection", "user-agent", "accept", "accept-encoding", "content-length", "transfer-encoding")

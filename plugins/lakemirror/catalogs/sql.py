@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 ATTEMPTS = 5
+_PRIMARY_CODE = 0xFF  # of SQLite's codes; the bits above tell details
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _HEAD = f"SELECT metadata_location FROM iceberg_tables WHERE {_WHERE}"
 _SWAP = (
@@ -197,6 +198,8 @@ class SqlCatalog:
         cause = type(err.orig).__name__ if err.orig is not None else type(err).__name__
         said = cleaned(str(err.orig), self._properties["uri"])
         message = f"the database of catalog {self._name} did not answer ({cause}: {said})"
+        if _is_read_only(err):
+            return PermanentError(op, subject, message, "make its file and folder writable, or check catalog.uri")
         if isinstance(err, OperationalError | IntegrityError):
             return TransientError(op, subject, message, "run again")
         return PermanentError(op, subject, message, "check catalog.uri and what the database says")
@@ -232,6 +235,14 @@ class SqlCatalog:
             finally:
                 if catalog is not None:
                     catalog.close()
+
+
+def _is_read_only(err: DBAPIError) -> bool:
+    """SQLite may not write here. A file that was moved away is told the same way, but opened anew it is another one."""
+    import sqlite3
+
+    code = getattr(err.orig, "sqlite_errorcode", 0)
+    return code & _PRIMARY_CODE == sqlite3.SQLITE_READONLY and code != sqlite3.SQLITE_READONLY_DBMOVED
 
 
 def _like(err: TransientError | PermanentError, *told: str) -> TransientError | PermanentError:

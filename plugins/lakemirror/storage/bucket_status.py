@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from lakemirror.storage.clients import Client
 
 _REASON_CHARS: Final = 300
+_DENIED: Final = frozenset(
+    {"AccessDenied", "AccountProblem", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+)
 _CODE: Final = re.compile(r"<Code>\s*(\w{1,100})\s*</Code>")
 
 
@@ -43,7 +46,7 @@ def head_of(client: Client, key: str) -> ObjectMeta:
         try:
             obstore.get_range(client, key, start=0, length=1)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.GenericError) as told:
-            if _expired_code(told) is not None:
+            if _code_of(told) in EXPIRED:
                 raise told from err
         except (exceptions.BaseError, OSError, ValueError):
             pass  # whatever else a read meets is no answer to what was asked
@@ -92,16 +95,17 @@ def _translated(err: Exception, op: str, uri: str) -> Exception:
     )
     if isinstance(err, FileNotFoundError):
         return ObjectNotFound(op, uri, "there is no such object or bucket", "check the URI")
-    if (code := _expired_code(err)) is not None:
+    code = _code_of(err)
+    if code in EXPIRED:
         return has_expired(op, uri, code)
-    if isinstance(err, denied):
+    if isinstance(err, denied) or code in _DENIED:
         return PermanentError(op, uri, f"access denied ({reason})", "check credentials and permissions")
     if isinstance(err, refused):
         return PermanentError(op, uri, f"the store refuses this ({reason})", "check URI and storage properties")
     return TransientError(op, uri, reason, "run again")
 
 
-def _expired_code(err: Exception) -> str | None:
-    """By which the server says that the credentials are no longer good: obstore has no type for it, only the body."""
+def _code_of(err: Exception) -> str:
+    """By which the server says why: obstore has no type for expired credentials, nor for a listing that is refused."""
     code = _CODE.search(str(err))
-    return code[1] if code is not None and code[1] in EXPIRED else None
+    return "" if code is None else code[1]

@@ -11,12 +11,30 @@ import pytest
 
 from lakemirror.catalogs.glue import GlueCatalog
 from lakemirror.catalogs.ports import MirrorHead, Published
-from lakemirror.errors import LostRaceError, TransientError
+from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
-from tests.glue_double import GlueDouble, glue_double
+from tests.glue_double import GlueDouble, Told, as_glue, glue_double
 
 T = TableRef.parse("shop.orders")
 FIRST, SECOND, THIRD = (Published(f"mem://m/{n}.json", {"location": "mem://m"}) for n in (1, 2, 3))
+# What says nothing of whether the request was done: of Glue itself, and of whoever stands before it.
+TROUBLE: tuple[Told, ...] = (
+    (500, as_glue("InternalServiceException")),
+    (500, as_glue("InternalFailure")),
+    (503, as_glue("ServiceUnavailableException")),
+    (429, as_glue("TooManyRequestsException")),
+    (400, as_glue("ThrottlingException")),
+    (400, as_glue("OperationTimeoutException")),
+    (408, b""),
+    (429, b""),
+    (500, b""),
+    (502, b"<html><body>bad gateway</body></html>"),
+    (502, b"<!DOCTYPE html>\n<html></html>"),
+    (502, "<!DOCTYPE html><p>Dépassé".encode("latin-1")),
+    (503, b"busy"),
+    (504, b""),
+)
+NO: tuple[Told, ...] = ((400, as_glue("AccessDeniedException")), (403, b"<html></html>"), (501, b""), (400, b""))
 
 
 @pytest.fixture
@@ -43,18 +61,18 @@ def opened(double: GlueDouble) -> GlueCatalog:
 
 
 class Once:
-    def __init__(self, operation: str, fault: int | str) -> None:
+    def __init__(self, operation: str, fault: Told | str) -> None:
         self._left = [(operation, fault)]
 
-    def __call__(self, operation: str) -> int | str | None:
+    def __call__(self, operation: str) -> Told | str | None:
         if self._left and self._left[0][0] == operation:
             return self._left.pop()[1]
         return None
 
 
-@pytest.mark.parametrize("fault", ["cut after", 500])
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
 def test_a_commit_that_was_made_and_never_answered_is_done(
-    double: GlueDouble, opened: GlueCatalog, fault: int | str
+    double: GlueDouble, opened: GlueCatalog, fault: Told | str
 ) -> None:
     double.fault = Once("UpdateTable", fault)
     opened.commit(T, head(opened), SECOND)
@@ -62,9 +80,25 @@ def test_a_commit_that_was_made_and_never_answered_is_done(
     assert double.asked.count("UpdateTable") == 1
 
 
-def test_a_first_commit_that_was_made_and_never_answered_is_done(double: GlueDouble) -> None:
-    double.fault = Once("CreateTable", "cut after")
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
+def test_a_first_commit_that_was_made_and_never_answered_is_done(double: GlueDouble, fault: Told | str) -> None:
+    double.fault = Once("CreateTable", fault)
     catalog(double).commit(T, None, FIRST)
+
+
+@pytest.mark.parametrize("told", TROUBLE, ids=str)
+def test_trouble_while_reading_passes(double: GlueDouble, opened: GlueCatalog, told: Told) -> None:
+    double.fault = Once("GetTable", told)
+    with pytest.raises(TransientError, match="Glue of catalog cloud"):
+        opened.load(T)
+    assert head(opened).metadata_uri == FIRST.metadata_uri
+
+
+@pytest.mark.parametrize("told", NO, ids=str)
+def test_a_plain_no_does_not_pass(double: GlueDouble, opened: GlueCatalog, told: Told) -> None:
+    double.fault = Once("GetTable", told)
+    with pytest.raises(PermanentError, match="Glue of catalog cloud answered"):
+        opened.load(T)
 
 
 def test_a_commit_that_was_not_made_is_transient(double: GlueDouble, opened: GlueCatalog) -> None:
@@ -82,6 +116,43 @@ def test_the_client_that_asks_twice_does_not_lose_against_itself(double: GlueDou
     if operation == "UpdateTable":
         opened.commit(T, head(opened), SECOND)
     assert double.asked.count(operation) == 2
+
+
+class TestWithoutTheRightToMakeDatabases:
+    @pytest.fixture(autouse=True)
+    def denied(self, double: GlueDouble) -> None:
+        double.makes_databases = False
+
+    def test_one_that_is_there_is_enough(self, double: GlueDouble) -> None:
+        double.databases.add("shop")
+        opened = catalog(double)
+        opened.commit(T, None, FIRST)
+        assert head(opened).metadata_uri == FIRST.metadata_uri
+
+    def test_one_that_is_not_there(self, double: GlueDouble) -> None:
+        with pytest.raises(PermanentError, match=r"register shop\.orders: .* answered AccessDeniedException"):
+            catalog(double).commit(T, None, FIRST)
+        assert double.tables == {}
+
+    def test_nor_to_look_at_them(self, double: GlueDouble) -> None:
+        double.databases.add("shop")
+        double.fault = Once("GetDatabase", (400, as_glue("InvalidInputException")))
+        with pytest.raises(PermanentError, match="answered AccessDeniedException"):
+            catalog(double).commit(T, None, FIRST)
+
+    @pytest.mark.parametrize("fault", ["cut", (503, b"")], ids=str)
+    def test_whether_it_is_there_cannot_be_told_now(self, double: GlueDouble, fault: Told | str) -> None:
+        double.databases.add("shop")
+        double.fault = Once("GetDatabase", fault)
+        with pytest.raises(TransientError, match="the head is as before"):
+            catalog(double).commit(T, None, FIRST)
+
+
+def test_levels_of_namespaces_are_refused_as_by_other_catalogs(double: GlueDouble) -> None:
+    with pytest.raises(PermanentError, match="unsupported_by_catalog") as caught:
+        catalog(double).commit(TableRef.parse("shop.inner.orders"), None, FIRST)
+    assert (type(caught.value), caught.value.exit_code) == (PermanentError, 1)
+    assert double.asked == []
 
 
 def test_somebody_else_in_the_dark_is_a_lost_race(double: GlueDouble, opened: GlueCatalog) -> None:

@@ -14,10 +14,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog as PyicebergCatalog
 from sqlalchemy import event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import make_url
 
 from lakemirror.catalogs.open import open_mirror, open_source
 from lakemirror.catalogs.ports import MirrorHead
 from lakemirror.catalogs.sql import SqlCatalog
+from lakemirror.catalogs.sql_engine import bounded_engine
 from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import LakemirrorError, LostRaceError, PermanentError, TransientError, UsageError
 from lakemirror.model.table import TableRef
@@ -104,6 +106,36 @@ def test_locked_database_is_transient(tmp_path: Path) -> None:
     holder.execute("ROLLBACK")
     holder.close()
     assert mirror(tmp_path).head(T) == "gs://m/1.json"
+
+
+class _ReadOnlyError(sqlite3.OperationalError):
+    sqlite_errorcode = sqlite3.SQLITE_READONLY
+
+
+def test_database_that_may_not_be_written_is_permanent(tmp_path: Path) -> None:
+    mirror(tmp_path).register(T, "gs://m/1.json")
+    catalog = mirror(tmp_path)
+    catalog._engine = bounded_engine(make_url(f"sqlite:///file:{tmp_path}/m.db?mode=ro&uri=true"))
+    asks: list[Callable[[], object]] = [
+        lambda: catalog.swap(T, "gs://m/1.json", "gs://m/2.json"),
+        lambda: catalog.drop(T, MirrorHead("gs://m/1.json")),
+    ]
+    for ask in asks:
+        with pytest.raises(PermanentError, match=r"readonly database.*make its file and folder writable"):
+            ask()
+    assert catalog.head(T) == "gs://m/1.json"
+
+
+def test_database_file_that_was_put_in_anothers_place_is_transient(tmp_path: Path) -> None:
+    """Whoever opens it anew has the new one."""
+    catalog = mirror(tmp_path)
+    catalog.register(T, "gs://m/1.json")
+    catalog.head(T)
+    (tmp_path / "copy.db").write_bytes((tmp_path / "m.db").read_bytes())
+    (tmp_path / "copy.db").replace(tmp_path / "m.db")
+    with pytest.raises(TransientError, match="readonly database"):
+        catalog.swap(T, "gs://m/1.json", "gs://m/2.json")
+    mirror(tmp_path).swap(T, "gs://m/1.json", "gs://m/2.json")
 
 
 def test_head_is_one_statement(tmp_path: Path) -> None:
@@ -237,7 +269,14 @@ class TestADatabaseThatGoesSilent:
         monkeypatch.setattr(SQLiteDialect_pysqlite, "do_commit", commit)
 
     @pytest.mark.parametrize(
-        "kind", [sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.InterfaceError, sqlite3.InternalError]
+        "kind",
+        [
+            sqlite3.OperationalError,
+            sqlite3.DatabaseError,
+            sqlite3.InterfaceError,
+            sqlite3.InternalError,
+            _ReadOnlyError,
+        ],
     )
     def test_done(self, opened: SqlCatalog, monkeypatch: pytest.MonkeyPatch, kind: type[sqlite3.Error]) -> None:
         """Drivers have several names for a line that was cut."""

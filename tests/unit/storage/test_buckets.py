@@ -74,6 +74,32 @@ def test_credentials_that_have_expired_pass(double: S3Double, store: ObstoreStor
         assert raised.value.hint == "renew them; the next run takes the new ones"
 
 
+@pytest.mark.parametrize("bucket", ["s3://bucket", "gs://bucket"])
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "AccessDenied", PermanentError),
+        (403, "InvalidAccessKeyId", PermanentError),
+        (403, "SignatureDoesNotMatch", PermanentError),
+        (403, "ExpiredToken", TransientError),
+        (403, "RequestTimeTooSkewed", TransientError),
+        (503, "SlowDown", TransientError),
+    ],
+)
+def test_listings_that_are_refused_are_told_apart(
+    double: S3Double, bucket: str, status: int, code: str, kind: type[Exception]
+) -> None:
+    """obstore has one type for all of them."""
+    double.forced[""] = status
+    double.answers[""] = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
+    store = ObstoreStore({**double.properties, "gcs.service.host": double.endpoint})
+    with pytest.raises(kind) as raised:
+        list(store.list(f"{bucket}/x"))
+    assert type(raised.value) is kind
+    assert "\n" not in str(raised.value)
+    assert ("access denied" in str(raised.value)) is (kind is PermanentError)
+
+
 def test_a_conditional_write_is_tried_once_and_others_again(double: S3Double, store: ObstoreStore) -> None:
     double.forced["x"] = 500
     with pytest.raises(TransientError):

@@ -22,6 +22,7 @@ Json = dict[str, Any]
 # `late` breaks it too, and the request is on its way until `land` is called.
 Verifier = Callable[[str, str, bytes, Any], bool]
 Fault = Callable[[str, str], int | str | None]
+NOT_TAKEN = {401: "NotAuthorized", 419: "NotAuthorized", 429: "Throttled"}  # what else is answered may have been done
 
 
 class RestDouble:
@@ -143,15 +144,15 @@ class RestDouble:
             if fault in ("cut", "late"):
                 _cut(handler)
                 return
-            if isinstance(fault, int) and fault == 429:
-                status, said, headers = fault, _error("Throttled", "not taken"), self.headers
+            if isinstance(fault, int) and fault in NOT_TAKEN:
+                status, said, headers = fault, _error(NOT_TAKEN[fault], "not taken"), self.headers
                 self._note_key(handler)
             else:
                 status, said, headers = self.answer(handler.command, handler.path, data, handler.headers)
             if fault == "cut after":
                 _cut(handler)
                 return
-            if isinstance(fault, int) and fault != 429:
+            if isinstance(fault, int) and fault not in NOT_TAKEN:
                 status, said, headers = fault, _error("Fault", "as told"), self.headers
         out = b"" if status in (204, 304) else json.dumps(said).encode()
         if isinstance(fault, int) and self.body is not None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakemirror.model.marker import Marker
     from lakemirror.replicate.change import Change
     from lakemirror.replicate.detect import Unchanged
+    from lakemirror.replicate.fence import Held
     from lakemirror.replicate.stage import Engine, Progress
     from lakemirror.storage.port import ObjectStore
     from lakemirror.usecases.mirror import MirrorRun
@@ -389,7 +390,7 @@ class App:
             )
         return self._opened
 
-    def _swapping(self, table: TableRef) -> AbstractContextManager[Callable[[], None]] | None:
+    def _swapping(self, table: TableRef) -> AbstractContextManager[Held] | None:
         """None: without the fence nothing is committed that the catalog does not compare."""
         from lakemirror.usecases.fencing import swapping
 

@@ -6,8 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import UNSUPPORTED, RestCatalog
 from lakemirror.errors import LostRaceError, PermanentError, TransientError, UnsupportedError
 from lakemirror.model.table import TableRef
+from lakemirror.replicate.fence import NoFence
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.storage.port import Create
 from tests.blms_double import BlmsDouble
@@ -30,9 +30,8 @@ from tests.lake import Lake, rows
 from tests.published_tables import Table
 
 
-@contextmanager
-def lease(table: TableRef) -> Iterator[Callable[[], None]]:
-    yield lambda: None
+def lease(table: TableRef) -> AbstractContextManager[NoFence]:
+    return nullcontext(NoFence())
 
 
 class World:
@@ -204,16 +203,13 @@ class TestWhatNoUpdatesCanSay:
     def test_not_if_the_lease_is_lost(self, late: tuple[World, Published]) -> None:
         world, new = late
 
-        def lost() -> None:
-            raise LostRaceError("commit", str(world.ref), "the lease is another's", "run again")
-
-        @contextmanager
-        def losing(table: TableRef) -> Iterator[Callable[[], None]]:
-            yield lost
+        class Over(NoFence):
+            def is_over(self) -> bool:
+                return True
 
         before = world.head()
-        with pytest.raises(LostRaceError):
-            world.open(with_lease=losing).commit(world.ref, before, new)
+        with pytest.raises(LostRaceError, match="has ended before"):
+            world.open(with_lease=lambda table: nullcontext(Over())).commit(world.ref, before, new)
         assert world.head() == before
 
     def test_not_over_a_head_that_moved(self, late: tuple[World, Published]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -37,6 +38,20 @@ LEASE_S, SKEW_S = 30, 3
 _NOTHING = Begun()
 _SWAP_LEASE = f"{ROOT}/_control/swap.json"
 SwapLease = tuple[int, str]  # under which token, by whom
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was so when a request was sent that may compare nothing.
+
+    `lease` is that of swaps if its process had it, live by its clock. `updated` counts the updates that the catalog had
+    taken from whoever had no lease: by the last look at the head, if nothing was asked since.
+    """
+
+    lease: SwapLease | None
+    updated: int
+
+
 _TAKEN = 200
 _BUCKET_VERBS = frozenset(("get", "put", "head", "list", "delete"))
 KNOBS = {
@@ -89,15 +104,15 @@ class Places:
         """Of whoever is at work: an actor, or the thread beside it that keeps its lease."""
         actor: Actor = getcurrent().actor
         begun = actor.facts.get("begun", _NOTHING)
-        lease, updated = self._swap_lease_of(actor), self.updated
-        return self.world.request(actor, request, lambda: self._effect(actor, request, begun, lease, updated))
+        sent = Sent(self._swap_lease_of(actor), actor.facts.pop("looked", self.updated))
+        return self.world.request(actor, request, lambda: self._effect(actor, request, begun, sent))
 
-    def _effect(self, actor: Actor, request: Request, begun: Begun, lease: SwapLease | None, updated: int) -> Any:
+    def _effect(self, actor: Actor, request: Request, begun: Begun, sent: Sent) -> Any:
         """It may come late, when whoever asked for it is busy with something else, or dead.
 
-        A whole swap and a drop compare nothing (docs/STATUS.md): they are excused if the `lease` that they were sent
-        under has ended; a drop, if there is no fence; a swap, if a commit by updates, which needs no lease, was taken
-        before it.
+        A whole swap and a drop compare nothing (docs/STATUS.md): they are excused if the lease that they were `sent`
+        under has ended since; a drop, if there is no fence; a swap, if a commit by updates, which needs no lease, was
+        taken after the last look, which came right before.
         """
         verb = request[0]
         self.watch.acts(actor.name, begun)
@@ -108,7 +123,10 @@ class Places:
             if verb in ("put", "delete") and bucket is self.source:
                 self.world.violate(f"7: {actor.name} wrote {request[1]} at the source")
             if verb == "put":
-                return bucket.put(request[1], request[3], request[4])
+                written = bucket.put(request[1], request[3], request[4])
+                if request[1] == _SWAP_LEASE:
+                    actor.facts["swap lease"] = request[3]
+                return written
             if verb == "delete":
                 bucket.delete([request[1]])
                 self.world.deleted(request[1])
@@ -119,36 +137,39 @@ class Places:
         if verb in ("select", "commit"):
             return self.database.execute(request[1], dict(request[2]))
         if verb in ("GET", "POST", "DELETE"):
-            is_over = lease is not None and not self._is_held(lease, actor)
+            is_over = sent.lease is not None and not self._is_held(sent.lease, actor)
             if _is_swap(request):
-                self.watch.is_unguarded = is_over or (lease is not None and self.updated > updated)
+                self.watch.is_unguarded = is_over or (sent.lease is not None and self.updated > sent.updated)
             elif verb == "DELETE":
                 self.watch.is_unguarded = is_over or not self._fence
             try:
                 found = self.server.answer(verb, request[1], request[2])
             finally:
                 self.watch.is_unguarded = False
-            self.updated += lease is None and verb == "POST" and request[1].endswith(PATH) and found[0] == _TAKEN
+            is_of_table = request[1].endswith(PATH)
+            self.updated += sent.lease is None and verb == "POST" and is_of_table and found[0] == _TAKEN
+            if verb == "GET" and is_of_table:
+                actor.facts["looked"] = self.updated
             return found
         assert verb == "sleep"
         return None
 
     def _swap_lease_of(self, actor: Actor) -> SwapLease | None:
-        """The lease of swaps if it names this process, be it expired: then nobody else has come in yet."""
-        found = self._swap_lease()
+        """The lease of swaps that this very process has written last, if it is live by its own clock."""
+        data = actor.facts.get("swap lease")
+        found = None if data is None else self._live(data, actor)
         return found if found is not None and found[1].startswith(f"{actor.name}:{actor.life}.{actor.apps}:") else None
 
     def _is_held(self, lease: SwapLease, actor: Actor) -> bool:
         """Whether it is this very one still, and live by the clock of whoever took it: a later one is another."""
-        if self._swap_lease() != lease:
-            return False
-        until = parsed(self.mirror.objects[_SWAP_LEASE])["expires_at"]
-        return datetime.fromisoformat(until) > START + timedelta(seconds=self.world.time + actor.skew_s)
+        return self._live(self.mirror.objects.get(_SWAP_LEASE, b"{}"), actor) == lease
 
-    def _swap_lease(self) -> SwapLease | None:
-        """Its token and its holder, unless nobody has it."""
-        lease = parsed(self.mirror.objects.get(_SWAP_LEASE, b"{}"))
-        return None if not lease or lease["released"] else (lease["token"], lease["holder"])
+    def _live(self, data: bytes, actor: Actor) -> SwapLease | None:
+        """Its token and its holder, unless it was given back or has ended by the actor's clock."""
+        lease = parsed(data)
+        if not lease or lease["released"] or datetime.fromisoformat(lease["expires_at"]) <= actor.now():
+            return None
+        return lease["token"], lease["holder"]
 
     def commit_by_stranger(self, *, rest: bool) -> None:
         self.watch.acts(strangers.NAME, Begun())

@@ -20,7 +20,7 @@ from functools import cache
 from multiprocessing.pool import Pool
 from typing import TypeVar
 
-from tests.simulation import variants
+from tests.simulation import variants, watch
 from tests.simulation.choices import Choices
 from tests.simulation.installing import installed
 from tests.simulation.scene import KINDS, MEMORY, Scene, Settings
@@ -68,6 +68,7 @@ class Job:
 def ready(variant: str = "") -> Iterator[None]:
     """The code as it is, or one variant; nothing is remembered of another one."""
     MEMORY.forget()
+    watch.forget()
     log = logging.getLogger("lakemirror")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -76,6 +77,7 @@ def ready(variant: str = "") -> Iterator[None]:
             yield
     finally:
         MEMORY.forget()
+        watch.forget()
         log.setLevel(before)
 
 

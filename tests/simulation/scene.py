@@ -74,6 +74,9 @@ KINDS: dict[str, Callable[[int], Settings]] = {
         fence=seed % 2 == 0, rest=True, about="commits", stories=("painted", "properties"), begun=True, dropped=True
     ),
     "swaps": lambda seed: Settings(rest=True, swaps=True, about="commits", stories=("remade",), begun=True),
+    "throttled": lambda seed: Settings(
+        rest=True, swaps=True, about="throttling", stories=("remade",), begun=True, dropped=seed % 2 == 0
+    ),
     "updates": lambda seed: Settings(fence=seed % 2 == 0, rest=True, swaps=seed % 4 == 0, about="commits"),
 }
 

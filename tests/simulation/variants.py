@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from lakemirror.catalogs import rest_commits, sql, structure, updates
 from lakemirror.catalogs.rest_commits import RestCommits
 from lakemirror.catalogs.sql import SqlCatalog
 from lakemirror.follow import follower, groups
-from lakemirror.formats.iceberg import metadata_json
+from lakemirror.formats.iceberg import manifest, metadata_json
 from lakemirror.replicate import detect, fence, pipeline
 from lakemirror.replicate.transfer import Copied
 from lakemirror.storage.port import Overwrite
@@ -181,7 +182,24 @@ def token_kept() -> AbstractContextManager[None]:
 def swapped_without_lease() -> AbstractContextManager[None]:
     """Whoever looks at the head last may swap it as a whole."""
     old = "self._lease_of(table)"
-    return replaced(RestCommits, "_swap", old, "nullcontext(lambda: None)", nullcontext=nullcontext)
+    return replaced(RestCommits, "_swap", old, "nullcontext(NoFence())", nullcontext=nullcontext, NoFence=fence.NoFence)
+
+
+def swapped_again_blindly() -> AbstractContextManager[None]:
+    """A whole swap that was throttled is sent again, whatever has come meanwhile."""
+    old = 'partial(self._look_again, "commit", table, expected, turn)'
+    return replaced(RestCommits, "_alone", old, "lambda: None")
+
+
+def swapped_when_over() -> AbstractContextManager[None]:
+    """Whoever slept when he had looked goes on, though his lease has ended."""
+    return replaced(rest_commits, "_refuse", "turn.is_over()", "False")
+
+
+def dropped_again_blindly() -> AbstractContextManager[None]:
+    """A drop that was throttled is sent again, whatever has come meanwhile."""
+    old = 'partial(self._look_again, "drop", table, expected, turn)'
+    return replaced(RestCommits, "drop", old, "lambda: None")
 
 
 def dropped_without_lease() -> AbstractContextManager[None]:
@@ -229,6 +247,13 @@ def unguarded() -> AbstractContextManager[None]:
     """A commit that brings no new head to a REST catalog moves no number that requirements can name."""
     old = "is_guarded = may_guard and not _has_new_head(old, new)"
     return patch.object(rest_commits, "commit_of", broken(updates, "commit_of", old, "is_guarded = False"))
+
+
+def marked_by_chance() -> AbstractContextManager[None]:
+    """What is rewritten says something of the run that has done it."""
+    old = "return header if entries is None else "
+    new = 'entries = {**(entries or header.metadata), "run": os.urandom(8).hex().encode()}; return '
+    return replaced(manifest, "_path_free", old, new, os=os)
 
 
 def spec_left() -> AbstractContextManager[None]:
@@ -281,10 +306,14 @@ BROKEN: dict[str, Broken] = {
     "a partition spec that no update sets": _of(spec_left, 1, kind="guards"),
     "a lease taken over under its token": _of(token_kept, 6),
     "a whole swap without the lease": _of(swapped_without_lease, 1, 4, kind="swaps"),
+    "a throttled swap sent again without a look": _of(swapped_again_blindly, 1, 4, kind="throttled", first=530),
+    "a throttled drop sent again without a look": _of(dropped_again_blindly, 4, kind="throttled", first=1_280),
+    "a swap when the lease has ended": _of(swapped_when_over, 1, 4, kind="throttled", first=1_260),
     "a drop without the lease": _of(dropped_without_lease, 4, kind="dropped"),
     "a commit after a drop without the lease": _of(committed_after_drop, 4, kind="dropped"),
     "a group that is told of a drop when the table is gone": _of(told_after_drop, 11, kind="dropped"),
     "dropped versions count": _of(dropped_counts, 4, 9),
     "a number that falls with a drop": _of(number_falls, 1, 4, kind="dropped", first=1_190),
+    "bytes that differ from run to run": _of(marked_by_chance, 13),
     "nothing to do after a demotion": _of(left_where_they_are, 9, kind="undone"),
 }

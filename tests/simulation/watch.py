@@ -15,6 +15,7 @@
 11. A group's watermark covers no commit of the source that readers do not see, neither when it is written nor when they
     are shown another version, and goes back only if it says so.
 12. Nobody but an operator goes on where somebody else has written to the mirror's catalog, and whoever meets it tells.
+13. What is copied or rewritten under a name has the same bytes in every schedule of a story, whatever died on the way.
 
 After `drop-mirror` nobody who begins then shows a version again that was dropped, and it takes away none that was
 published since.
@@ -56,10 +57,18 @@ _SHOWN: dict[str, Callable[[Json], Any]] = {
 _VIEWS: dict[bytes, tuple[View, dict[str, bytes]]] = {}
 _VIEWS_AT_MOST = 1 << 13
 _SOURCES: dict[str, View] = {}
+_ALWAYS: dict[tuple[str, str], bytes] = {}  # what every schedule of a story writes under a name
+_ALWAYS_AT_MOST = 1 << 14
+_MADE_OF_THE_SOURCE = (f"{ROOT}/data/", f"{ROOT}/metadata/")
 
 
 def parent_of(marker: Json) -> int | None:
     return None if marker["parent"] is None else int(marker["parent"][1:])
+
+
+def forget() -> None:
+    """The code is another one from now on."""
+    _ALWAYS.clear()
 
 
 class Watch:
@@ -108,6 +117,8 @@ class Watch:
             self.violate(f"7: {uri} was written, outside the table's folder")
 
     def after_put(self, uri: str, data: bytes) -> None:
+        if uri.startswith(_MADE_OF_THE_SOURCE):
+            self._check_always(uri, data)
         found = _MARKER.fullmatch(uri)
         if found is not None:
             self._marker_written(int(found[1]), found[2], uri, data)
@@ -115,6 +126,12 @@ class Watch:
             self._lease_written(uri, json.loads(data))
         elif uri == _GROUP:
             self._watermark_written(json.loads(data))
+
+    def _check_always(self, uri: str, data: bytes) -> None:
+        if len(_ALWAYS) > _ALWAYS_AT_MOST:
+            _ALWAYS.clear()
+        if _ALWAYS.setdefault((self.story.name, uri), data) != data:
+            self.violate(f"13: {uri} was written with other bytes than in another schedule")
 
     def _lease_written(self, uri: str, lease: Json) -> None:
         token, holder = lease["token"], lease["holder"]

@@ -21,6 +21,7 @@ A schedule may have a subject, what it is `about`, that this befalls above all, 
 | markers | whoever is about to put or read a ready marker sleeps, or its put is late, perhaps until one is deleted |
 | commits | writes to the mirror's catalog get no answer: they are lost, done, or late |
 | watermarks | whoever is about to read or write a group's document, or to write to the mirror's catalog, sleeps |
+| throttling | a REST catalog wants to be asked again later; whoever has looked at its head, or writes to it, sleeps |
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ FAULTS = ("crash", "crash after", "fail", "fail after", "throttle", "pause", "la
 LATE_STEPS = (3, 20, 100, 400)
 WHEN_GONE = 1 << 40  # in place of a step: when what is there under its name was deleted, or when all calms down
 PAUSES_S = (40.0, 10_000.0)
-About = Literal["", "markers", "commits", "watermarks"]
+About = Literal["", "markers", "commits", "watermarks", "throttling"]
 ABOUT: tuple[About, ...] = ("", "", "", "commits", "markers", "markers")  # as often as this
 SLEEPY = ("pause", "late", "crash late")
 SILENT = ("fail", "fail after", "late")
+PUT_OFF = ("throttle", "throttle", "throttle", "pause")
 WRITES = frozenset(("put", "delete", "commit", "POST", "DELETE"))
 _IS_DECIDED = True  # told to the hub by whoever has chosen who is next
 _SILENCE = "simulated: no answer"
@@ -380,6 +382,10 @@ class World:
         if about == "watermarks":
             is_subject = verb in ("commit", "POST", "DELETE") or _is_group_document(request)
             return "pause" if is_subject and choices.happens(0.2) else None
+        if about == "throttling":
+            if verb == "GET":
+                return "pause" if choices.happens(0.1) else None
+            return PUT_OFF[choices.of(len(PUT_OFF))] if verb in ("POST", "DELETE") and choices.happens(0.4) else None
         if not _is_ready_marker(request):
             return None
         if verb == "get":

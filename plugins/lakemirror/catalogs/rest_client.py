@@ -35,14 +35,27 @@ _THROTTLED: Final = 429
 _EXPIRED: Final = (401, 419)
 _FORBIDDEN: Final = 403
 T = TypeVar("T")
-MayRepeat = Callable[[], None]
+Permit = Callable[[], None]
 log = logging.getLogger(__name__)
 
 __all__ = ["Answer", "BusyError", "RestClient", "UnknownOutcomeError"]
 
 
 def _always() -> None:
-    """It may be sent again at any time."""
+    """It may be sent at any time."""
+
+
+class _Repeats:
+    """Asks `permit` before each sending but the first, which its caller has looked after; counts them."""
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+        self.sent = 0
+
+    def __call__(self) -> None:
+        if self.sent:
+            self._permit()
+        self.sent += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,52 +143,43 @@ class RestClient:
         self._connected(op)
         return self._patiently(ask, TransientError)
 
-    def post(self, path: str, body: Json, op: str, subject: str, *, may_repeat: MayRepeat = _always) -> Answer:
+    def post(self, path: str, body: Json, op: str, subject: str, *, may_repeat: Permit = _always) -> Answer:
         """UnknownOutcomeError if it was sent and no clear answer came; TransientError if it was not taken at all.
 
         `tries` of the answer says how often it was sent. What went wrong with a sending after one without an answer
-        says nothing of that one. Before each sending but the first `may_repeat` is asked, which raises if it may not.
+        says nothing of that one. Before each sending but the first, whatever the reason, `may_repeat` is asked: it
+        raises if it may not be sent any more.
         """
         has_keys = self.has_idempotency_keys
-        tries = 0
+        repeats = _Repeats(may_repeat)
 
         def send() -> Answer:
-            nonlocal tries
             # a key stands for one plan: what was refused once is not asked for again under the same key
             headers = {"Idempotency-Key": str(_uuid7())} if has_keys else {}
-            if tries:
-                may_repeat()
-            tries += 1
             try:
                 return once(headers)
             except UnknownOutcomeError:
                 if not has_keys:
                     raise
-            tries += 1
             try:
-                may_repeat()
                 return replace(once(headers), follows_silence=True)
             except LakemirrorError as err:
                 raise UnknownOutcomeError(op, subject, err.message, "run again") from err
 
         def once(headers: Mapping[str, str]) -> Answer:
-            return self._changed(self._authorized("POST", path, op, subject, body, headers, {}), op, subject)
+            return self._changed(self._authorized("POST", path, op, subject, body, headers, {}, repeats), op, subject)
 
         answer = self._patiently(send, BusyError)
-        return replace(answer, tries=tries)
+        return replace(answer, tries=repeats.sent)
 
     def delete(
-        self, path: str, op: str, subject: str, *, query: Mapping[str, str], may_repeat: MayRepeat = _always
+        self, path: str, op: str, subject: str, *, query: Mapping[str, str], may_repeat: Permit = _always
     ) -> Answer:
         """Errors as of `post`."""
-        was_sent = False
+        repeats = _Repeats(may_repeat)
 
         def send() -> Answer:
-            nonlocal was_sent
-            if was_sent:
-                may_repeat()
-            was_sent = True
-            return self._changed(self._authorized("DELETE", path, op, subject, None, {}, query), op, subject)
+            return self._changed(self._authorized("DELETE", path, op, subject, None, {}, query, repeats), op, subject)
 
         return self._patiently(send, BusyError)
 
@@ -228,11 +232,12 @@ class RestClient:
         body: Json | None,
         headers: Mapping[str, str],
         query: Mapping[str, str],
+        before: Permit = _always,
     ) -> Answer:
         server = self._connected(op)
         prefix = server.properties.get("prefix", "").strip("/")
         url = _url(server.properties["uri"], f"{prefix}/{path}" if prefix else path)
-        answer = self._sent(verb, url, op, subject, body, headers, query)
+        answer = self._sent(verb, url, op, subject, body, headers, query, before)
         self._was_let_in |= answer.is_ok or answer.says_missing
         return answer
 
@@ -245,14 +250,16 @@ class RestClient:
         body: Json | None = None,
         headers: Mapping[str, str] = {},
         query: Mapping[str, str] = {},
+        before: Permit = _always,
     ) -> Answer:
         """With a new login if the one we have is no longer taken, once; TransientError if it was good and has no other.
 
-        One that was never good is the caller's answer: it is wrong, not expired.
+        One that was never good is the caller's answer: it is wrong, not expired. `before` comes before each sending.
         """
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
 
         def send(auth: Any) -> Answer:
+            before()
             return self._transport.exchange(verb, url, op, subject, data=data, headers=headers, query=query, auth=auth)
 
         auth = self._login.auth()

@@ -12,8 +12,8 @@ became of it, that lease ends by itself and not before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -40,9 +40,19 @@ _CONFLICT: Final = 409
 _WAIT: Final = "run again: followers wait until the lease of swaps has ended by itself; the request may still arrive"
 _WAIT_FOR_DROP: Final = "run again when the lease of swaps has ended by itself: until then the request may still arrive"
 
-# Holds the table's lease for swaps while it lasts; what it gives is asked right before one and raises LostRaceError if
-# the lease is another's by then. An UnsettledError leaves it to expire. None: this table has no lease.
-Lease = AbstractContextManager[Callable[[], None]]
+
+class Turn(Protocol):
+    """The lease of swaps, held."""
+
+    def renew(self) -> None:
+        """Another lease time from now; LostRaceError if somebody else has it."""
+
+    def is_over(self) -> bool:
+        """Whether its time has passed by our clock. Nobody is asked."""
+
+
+# Holds the table's lease for swaps while it lasts; an UnsettledError leaves it to expire. None: this table has none.
+Lease = AbstractContextManager[Turn]
 WithLease = Callable[[TableRef], Lease | None]
 
 
@@ -80,8 +90,9 @@ class RestCommits:
         if lease is None:
             self._commit(table, expected, new)
             return
-        with self._leased(lease, "commit", table, expected) as check:  # no drop is on its way under another lease
-            held = RestCommits(self._client, self._dialect, self._load, lambda table: nullcontext(check))
+        with lease as turn:  # no drop is on its way under another lease
+            self._look("commit", table, expected, turn)
+            held = RestCommits(self._client, self._dialect, self._load, lambda table: nullcontext(turn))
             held._commit(table, expected, new)
 
     def _commit(self, table: TableRef, expected: MirrorHead | None, new: Published) -> None:
@@ -153,15 +164,15 @@ class RestCommits:
         return None if self._with_lease is None else self._with_lease(table)
 
     def _alone(self, lease: Lease, table: TableRef, expected: MirrorHead, new: Published, send: SendAlone) -> Answer:
-        """For what compares nothing: the lease and a last look stand in, and the lease alone if the server wants to be
-        asked again later.
+        """For what compares nothing: the lease and a last look stand in, before each time that it is sent.
 
         Without an answer the request may still be on its way, and would put this version over any newer one. So unless
         it is seen to be done it is an UnsettledError, whatever the head is now, and nobody else comes in yet.
         """
-        with self._leased(lease, "commit", table, expected) as check:
+        with lease as turn:
+            self._look("commit", table, expected, turn)
             try:
-                answer = send(may_repeat=check)
+                answer = send(may_repeat=partial(self._look_again, "commit", table, expected, turn))
                 if answer.follows_silence and not answer.is_ok:  # what it was told is no answer to the one before
                     told = self._client.explained(answer, "commit", str(table)).message
                     raise UnknownOutcomeError("commit", str(table), told, "run again")
@@ -173,17 +184,15 @@ class RestCommits:
                     raise UnsettledError("commit", str(table), told.message, _WAIT) from err
                 return Answer(200, {})
 
-    @contextmanager
-    def _leased(
-        self, lease: Lease, op: str, table: TableRef, expected: MirrorHead | None
-    ) -> Iterator[Callable[[], None]]:
-        """The head is as expected by a last look under the lease, which is ours still."""
-        with lease as check:
-            now = self._load(table)
-            if has_moved(expected, now):
-                raise lost_race(op, table, expected, now)
-            check()
-            yield check
+    def _look(self, op: str, table: TableRef, expected: MirrorHead | None, turn: Turn | None) -> None:
+        """Right before it is sent: LostRaceError unless the head is as expected, and it is our turn still."""
+        _refuse(op, table, expected, self._load(table), turn)
+
+    def _look_again(self, op: str, table: TableRef, expected: MirrorHead | None, turn: Turn | None) -> None:
+        """Time has passed since it was sent and not taken: whoever came meanwhile goes first."""
+        if turn is not None:
+            turn.renew()
+        self._look(op, table, expected, turn)
 
     def drop(self, table: TableRef, expected: MirrorHead) -> None:
         """The protocol has no conditional drop, so it goes under the lease: a swap on its way would undo it, and it
@@ -192,20 +201,19 @@ class RestCommits:
         It is told not to delete the files. A table that is gone already is no error.
         """
         lease = self._lease_of(table)
-        with nullcontext(lambda: None) if lease is None else lease as check:
+        with nullcontext() if lease is None else lease as turn:
             now = self._load(table)
             if now is None:
                 return
-            if has_moved(expected, now):
-                raise lost_race("drop", table, expected, now)
-            check()
-            self._delete(table, check, "run again" if lease is None else _WAIT_FOR_DROP)
+            _refuse("drop", table, expected, now, turn)
+            look = partial(self._look_again, "drop", table, expected, turn)
+            self._delete(table, look, "run again" if lease is None else _WAIT_FOR_DROP)
 
-    def _delete(self, table: TableRef, check: Callable[[], None], hint: str) -> None:
+    def _delete(self, table: TableRef, look: Callable[[], None], hint: str) -> None:
         path = self._client.table_path(table)
         query = {"purgeRequested": "false"}
         try:
-            answer = self._client.delete(path, "drop", str(table), query=query, may_repeat=check)
+            answer = self._client.delete(path, "drop", str(table), query=query, may_repeat=look)
         except UnknownOutcomeError as err:
             try:
                 is_gone = self._load(table) is None
@@ -360,6 +368,14 @@ def has_moved(expected: MirrorHead | None, now: MirrorHead | None) -> bool:
     if expected is None or now is None:
         return (expected is None) != (now is None)
     return expected.metadata_uri != now.metadata_uri
+
+
+def _refuse(op: str, table: TableRef, expected: MirrorHead | None, now: MirrorHead | None, turn: Turn | None) -> None:
+    if has_moved(expected, now):
+        raise lost_race(op, table, expected, now)
+    if turn is not None and turn.is_over():
+        message = "the lease of swaps has ended before this could be sent"
+        raise LostRaceError(op, str(table), message, "run again; if it comes again, raise lease_seconds")
 
 
 def lost_race(op: str, table: TableRef, expected: MirrorHead | None, now: MirrorHead | None) -> LostRaceError:

@@ -55,6 +55,9 @@ class Held(Protocol):
     def confirm(self) -> None:
         """`check`, unless less than half of its time has passed since it was last seen to be ours."""
 
+    def is_over(self) -> bool:
+        """Whether its time has passed by our clock; others may have been let in since. Nobody is asked."""
+
     def release(self) -> None:
         """Let the next one in at once; the token stays. That it was lost before is no error here."""
 
@@ -85,6 +88,9 @@ class NoFence:
 
     def confirm(self) -> None:
         return
+
+    def is_over(self) -> bool:
+        return False
 
     def release(self) -> None:
         return
@@ -204,6 +210,10 @@ class _Hold:
             self._raise_if_lost()
             if not timedelta(0) <= self._clock() - self._seen_at < self._ttl / 2:
                 self.check()
+
+    def is_over(self) -> bool:
+        with self._lock:
+            return self._clock() >= self._lease.expires_at
 
     def release(self) -> None:
         with self._lock:

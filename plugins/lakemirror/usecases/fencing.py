@@ -7,7 +7,7 @@ the run, which shuts out whatever is left of its earlier tries, and leaves it wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -32,18 +32,17 @@ def fence_of(
 
 
 @contextmanager
-def swapping(
-    store: ObjectStore, layout: TableLayout, knobs: Knobs, clock: Clock, owner: str
-) -> Iterator[Callable[[], None]]:
-    """Followers one at a time, for a commit that compares nothing; what it gives is asked right before it.
+def swapping(store: ObjectStore, layout: TableLayout, knobs: Knobs, clock: Clock, owner: str) -> Iterator[Held]:
+    """Followers one at a time, for a commit that compares nothing.
 
-    It is given back when the outcome is known. An UnsettledError, and whatever else may have come after the request was
-    sent (a kill, an interruption), leaves it to expire: so nobody takes it over because its process has ended, either.
+    The lease is given back when the outcome is known. An UnsettledError, and whatever else may have come after the
+    request was sent (a kill, an interruption), leaves it to expire: so nobody takes it over because its process has
+    ended, either.
     """
     times = float(knobs.lease_seconds), float(knobs.clock_skew_seconds)
     held = Fence(store, layout, owner, clock, *times, owner, uri=layout.swap_lease).acquire()
     try:
-        yield held.check
+        yield held
     except UnsettledError:
         _leave(held, layout)
         raise

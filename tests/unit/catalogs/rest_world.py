@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import RestCatalog
+from lakemirror.catalogs.rest_commits import Turn
 from lakemirror.config.knobs import Knobs
 from lakemirror.model.layout import TableLayout
 from lakemirror.model.table import TableRef
+from lakemirror.replicate.fence import Held
 from lakemirror.storage.objects import ObstoreStore
 from lakemirror.usecases.fencing import swapping
 from tests.published_tables import Table
@@ -26,7 +28,8 @@ class World:
 
     def __init__(self, double: RestDouble) -> None:
         self.double = double
-        self.catalog = RestCatalog("cloud", {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"})
+        self.properties = {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"}
+        self.catalog = RestCatalog("cloud", self.properties)
         self.made = Table("mem://m/t", 2)
         self.made.append(1)
         self.first = self.publish()
@@ -67,19 +70,29 @@ class Clock:
         self.moment += timedelta(seconds=seconds)
 
 
+def layout_of(double: RestDouble) -> TableLayout:
+    return TableLayout(f"memory://{double.uri.rpartition(':')[2]}/shop/orders")
+
+
+class Watched:
+    """A lease that is held; something happens right before anybody looks whether it is over."""
+
+    def __init__(self, held: Held, meanwhile: Callable[[], None]) -> None:
+        self.renew = held.renew
+        self._held, self._meanwhile = held, meanwhile
+
+    def is_over(self) -> bool:
+        self._meanwhile()
+        return self._held.is_over()
+
+
 def leased(double: RestDouble, name: str, clock: Clock, meanwhile: Callable[[], None] = lambda: None) -> RestCatalog:
     """A follower with the real lease; `meanwhile` is done when it has looked for the last time."""
-    layout = TableLayout(f"memory://{double.uri.rpartition(':')[2]}/shop/orders")
 
     @contextmanager
-    def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
-        with swapping(LEASES, layout, Knobs(), clock, name) as check:
-
-            def checked() -> None:
-                meanwhile()
-                check()
-
-            yield checked
+    def with_lease(table: TableRef) -> Iterator[Turn]:
+        with swapping(LEASES, layout_of(double), Knobs(), clock, name) as held:
+            yield Watched(held, meanwhile)
 
     properties = {"uri": double.uri, "token": "token-1", "rest.retry-pause-s": "0"}
     return RestCatalog("cloud", properties, with_lease=with_lease)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
 from lakemirror.catalogs.ports import Published
 from lakemirror.catalogs.rest import UNSUPPORTED, RestCatalog
+from lakemirror.catalogs.rest_login import TokenLogin
 from lakemirror.config.knobs import Knobs
 from lakemirror.errors import (
     LostRaceError,
@@ -19,9 +20,11 @@ from lakemirror.errors import (
     UnsettledError,
 )
 from lakemirror.model.table import TableRef
+from lakemirror.replicate.fence import NoFence
+from lakemirror.usecases.fencing import swapping
 from tests.published_tables import Table
 from tests.rest_double import RestDouble
-from tests.unit.catalogs.rest_world import PATH, Clock, T, World, leased
+from tests.unit.catalogs.rest_world import LEASES, PATH, Clock, T, World, layout_of, leased
 
 
 class TestServersThatCannotRemoveSchemas:
@@ -108,6 +111,15 @@ class TestServersThatCannotRemoveSchemas:
         assert sum(one.startswith("POST") for one in simple.asked[asked:]) == 1
 
 
+class Noted(NoFence):
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def is_over(self) -> bool:
+        self._seen.append("looked at")
+        return False
+
+
 class TestWholeSwap:
     """Only for what no updates can say, only under the lease, only over the head that was seen."""
 
@@ -123,9 +135,9 @@ class TestWholeSwap:
 
     def open(self, world: World, held: list[str]) -> RestCatalog:
         @contextmanager
-        def with_lease(table: TableRef) -> Iterator[Callable[[], None]]:
-            held.append(f"taken {table}")
-            yield lambda: held.append("checked")
+        def with_lease(table: TableRef) -> Iterator[NoFence]:
+            held.append("taken")
+            yield Noted(held)
             held.append("given back")
 
         return RestCatalog("cloud", {"uri": world.double.uri, "token": "token-1"}, with_lease=with_lease)
@@ -136,7 +148,7 @@ class TestWholeSwap:
         held: list[str] = []
         self.open(world, held).commit(T, world.head(), new)
         assert world.head().metadata_uri == new.metadata_uri
-        assert held == ["taken shop.orders", "checked", "given back"]
+        assert held == ["taken", "looked at", "given back"]
 
     @pytest.mark.parametrize("status", [400, 404, 405, 406, 409, 501])
     def test_a_server_that_has_none(self, stuck: tuple[World, Published], status: int) -> None:
@@ -196,8 +208,12 @@ class TestWholeSwap:
         leased(world.double, "two", clock).commit(T, world.head(), third)
         assert world.version == "3"
 
-    def test_one_that_was_throttled_is_sent_again_only_under_the_lease(self, stuck: tuple[World, Published]) -> None:
-        """While it waited its lease has ended, and another follower came in."""
+    @pytest.mark.parametrize("status", [429, 401])
+    @pytest.mark.parametrize("came", ["with a lease", "without one", "and is at work"])
+    def test_one_that_was_not_taken_is_sent_again_only_over_the_same_head_under_the_lease(
+        self, stuck: tuple[World, Published], came: str, status: int
+    ) -> None:
+        """It was throttled, or its login had expired; meanwhile its lease has ended, and another follower came in."""
         world, new = stuck
         world.double.overwrite = 200
         other = Published("mem://m/t/other.json", {**new.metadata, "properties": {"lakemirror.version": "9"}})
@@ -207,18 +223,60 @@ class TestWholeSwap:
         def fault(verb: str, path: str) -> int | None:
             nonlocal sent
             sent += path.endswith("/register")
+            return status if path.endswith("/register") and sent == 1 else None
+
+        with ExitStack() as leases:
+
+            def meanwhile(*pause_s: float) -> str:
+                clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
+                if came == "with a lease":
+                    leased(world.double, "two", clock).commit(T, head, other)
+                elif came == "without one":
+                    world.catalog.commit(T, head, world.third)
+                else:
+                    leases.enter_context(swapping(LEASES, layout_of(world.double), Knobs(), clock, "two"))
+                return "token-1"
+
+            one = leased(world.double, "one", clock)
+            one.load(T)
+            one._client._sleep = meanwhile  # type: ignore[assignment]
+            logins = iter([lambda: "token-1", meanwhile])
+            one._client._login = TokenLogin(one._client._transport, lambda: next(logins)())
+            world.double.fault = fault
+            told = "head moved" if came == "without one" else "took it over"
+            with pytest.raises(LostRaceError, match=told):
+                one.commit(T, head, new)
+        versions = {"with a lease": "9", "without one": "3", "and is at work": "1"}
+        assert (sent - (came == "with a lease"), world.version) == (1, versions[came])
+
+    def test_one_that_was_throttled_beyond_its_lease_takes_it_anew(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        head, clock, sent = world.head(), Clock(), 0
+
+        def fault(verb: str, path: str) -> int | None:
+            nonlocal sent
+            sent += path.endswith("/register")
+            if path.endswith("/register") and sent == 2:  # nobody else can come in while it is on its way
+                with pytest.raises(TableBusyError), swapping(LEASES, layout_of(world.double), Knobs(), clock, "two"):
+                    pass
             return 429 if path.endswith("/register") and sent == 1 else None
 
-        def meanwhile(pause_s: float) -> None:
-            clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
-            leased(world.double, "two", clock).commit(T, head, other)
-
         one = leased(world.double, "one", clock)
-        one._client._sleep = meanwhile
+        one._client._sleep = lambda pause_s: clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
         world.double.fault = fault
-        with pytest.raises(LostRaceError, match="took it over"):
-            one.commit(T, head, new)
-        assert world.version == "9"
+        one.commit(T, head, new)
+        assert (sent, world.head().metadata_uri) == (2, new.metadata_uri)
+
+    def test_one_whose_lease_has_ended_while_it_looked_is_not_sent(self, stuck: tuple[World, Published]) -> None:
+        world, new = stuck
+        world.double.overwrite = 200
+        head, clock = world.head(), Clock()
+        late = leased(world.double, "one", clock, lambda: clock.later(Knobs().lease_seconds))
+        asked = len(world.double.asked)
+        with pytest.raises(LostRaceError, match="has ended before this could be sent"):
+            late.commit(T, head, new)
+        assert not any(one.startswith("POST") for one in world.double.asked[asked:])
 
     def test_one_whose_answer_is_no_catalogs_keeps_others_out(self, stuck: tuple[World, Published]) -> None:
         world, new = stuck
@@ -378,18 +436,23 @@ class TestDrop:
         leased(double, "one", clock).commit(T, world.head(), new)
         assert world.version == "2"
 
-    def test_one_that_was_throttled_is_sent_again_only_under_the_lease(self, world: World) -> None:
+    @pytest.mark.parametrize("has_fence", [True, False])
+    @pytest.mark.parametrize("came", ["with a lease", "without one"])
+    def test_one_that_was_throttled_takes_away_nothing_that_came_meanwhile(
+        self, world: World, came: str, has_fence: bool
+    ) -> None:
         head, clock = world.head(), Clock()
         world.double.fault = lambda verb, path: 429 if verb == "DELETE" else None
 
         def meanwhile(pause_s: float) -> None:
             clock.later(Knobs().lease_seconds + Knobs().clock_skew_seconds)
-            leased(world.double, "two", clock).commit(T, head, replace(world.second, follows_drop=True))
+            follower = leased(world.double, "two", clock) if came == "with a lease" else world.catalog
+            follower.commit(T, head, replace(world.second, follows_drop=came == "with a lease"))
             world.double.fault = lambda verb, path: None
 
-        one = leased(world.double, "one", clock)
+        one = leased(world.double, "one", clock) if has_fence else RestCatalog("cloud", world.properties)
         one._client._sleep = meanwhile
-        with pytest.raises(LostRaceError, match="took it over"):
+        with pytest.raises(LostRaceError, match="took it over" if has_fence and came == "with a lease" else "moved"):
             one.drop(T, head)
         assert world.version == "2"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from lakemirror.errors import LostRaceError, PermanentError
 from lakemirror.follow.follower import follow, head_of
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.model.table import TableRef
+from lakemirror.replicate.fence import NoFence
 from lakemirror.storage.objects import ObstoreStore
 from tests.lake import ORDERS, Lake, path_of, rows
 from tests.rest_double import RestDouble, rest_double
@@ -266,9 +267,8 @@ def test_a_server_that_registers_another_table_is_found_by_reading_back(
         follow(ORDERS, layout(lake), catalog(double), STORE)
 
 
-@contextmanager
-def lease(table: TableRef) -> Iterator[Callable[[], None]]:
-    yield lambda: None
+def lease(table: TableRef) -> AbstractContextManager[NoFence]:
+    return nullcontext(NoFence())
 
 
 def test_a_whole_swap_that_is_none_is_found_by_reading_back(lake: Lake, double: RestDouble) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from lakemirror.errors import VerificationError
+from lakemirror.app import utc_now
+from lakemirror.errors import LostRaceError, VerificationError
+from lakemirror.model.layout import TableLayout
 from lakemirror.model.marker import Marker
+from lakemirror.replicate import pipeline
+from lakemirror.replicate.fence import Fence
 from lakemirror.replicate.stage import LocalEngine
 from tests.iceberg_files import data_files, delete_positions
-from tests.lake import ORDERS, Lake, path_of, rows
+from tests.lake import ORDERS, Lake, path_of, rows, uri
 from tests.stores import Recorder
 
 pytestmark = pytest.mark.integration
@@ -88,6 +93,25 @@ def test_data_before_pointers(lake: Lake) -> None:
     ]
 
 
+def test_nothing_is_published_by_a_run_that_was_shut_out_while_it_verified(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is young, and was looked at right before: what counts is whose it is when the marker is put."""
+    lake.create().append(rows(3))
+    app, verify = lake.app(), pipeline.verify_l0
+    layout = TableLayout.of(uri(lake.mirror_folder), ORDERS)
+
+    def shut_out(*arguments: Any) -> int:
+        later = utc_now() + timedelta(days=1)
+        Fence(app.mirror_store, layout, "somebody else", lambda: later, ttl_s=60, skew_s=0).acquire()
+        return verify(*arguments)
+
+    monkeypatch.setattr(pipeline, "verify_l0", shut_out)
+    with pytest.raises(LostRaceError, match="somebody else took it over") as caught:
+        app.mirror(ORDERS)
+    assert (caught.value.exit_code, lake.ready()) == (5, [])
+
+
 @pytest.mark.parametrize("loss", ["data", "deletes", "manifest"])
 def test_a_version_that_is_not_whole_is_not_published(tmp_path_factory: pytest.TempPathFactory, loss: str) -> None:
     lake = Lake(tmp_path_factory.mktemp("lake"), defaults={"small_change_files": 0})
@@ -111,6 +135,8 @@ def test_a_version_that_is_not_whole_is_not_published(tmp_path_factory: pytest.T
     with pytest.raises(VerificationError, match="it is not in the mirror") as caught:
         app.publish(ORDERS, uri)
     assert (caught.value.exit_code, lake.ready()) == (4, [])
+    staged = [path.name for path in (lake.mirror_folder / "shop/orders/_inprogress").iterdir()]
+    assert staged == ["v1.marker.json"], "it is staged before it is verified"
     lake.follow()
     assert lake.mirror_head() is None
     if "delete " in caught.value.hint:  # what the hint says is a way out

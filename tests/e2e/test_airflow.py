@@ -7,7 +7,9 @@ once, and then nothing happens that a test did not ask for.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from dev.airflow_standalone import AirflowStandalone, Settings, tail
 from dev.demo.trouble import readable_tail, task_log
 from lakemirror.model.table import TableRef
 from tests.e2e.installation import Installation, objects
-from tests.e2e.processes import small_jvm, until
+from tests.e2e.processes import parent_of, small_jvm, until
 from tests.judge import ROOT, Judge, TableOf
 from tests.listening import HERE, addresses
 
@@ -116,6 +118,12 @@ class Stage:
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
         return {task["task_id"]: str(task["state"]) for task in self.api.task_instances(dag_id, run_id)}
 
+    def drivers(self, job: str) -> list[int]:
+        """The JVMs that Airflow's tasks have started for one of `spark_jobs/`."""
+        session = self.airflow.session
+        assert session is not None
+        return [pid for pid in sessions.living(session) if _submits(pid, job)]
+
     def log(self, dag_id: str, run_id: str, task_id: str) -> str:
         tasks = self.api.task_instances(dag_id, run_id)
         task = next(task for task in tasks if task["task_id"] == task_id)
@@ -153,7 +161,8 @@ def stage(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         judge.open_lake("onprem_air", folder / "onprem"),
         judge.open_lake("cloud_air", folder / "cloud"),
         tables=[{"name": ORDERS}, {"name": CUSTOMERS}, {"name": RETURNS, "schedule": None}, {"match": "web.*"}],
-        defaults={"schedule": "@daily", "follow_schedule": None, "small_change_files": SMALL_CHANGE_FILES},
+        defaults={"schedule": "@daily", "follow_schedule": None, "small_change_files": SMALL_CHANGE_FILES}
+        | {"retry_delay_seconds": 1},
         spark={"conn_id": "spark_default", "conf": small_jvm()},
         mirror_conn_id=LAKE_CONNECTION,
     ).write()
@@ -328,6 +337,34 @@ def test_cleared_tasks_of_a_run_by_spark_find_their_work_done(stage: Stage) -> N
     assert stage.lake.theirs(ORDERS).metadata_uri == head
 
 
+def test_a_spark_task_that_is_killed_and_then_cleared_at_work(stage: Stage) -> None:
+    """The task dies and its Spark job does not: the next try works beside it, and is cleared before it is done."""
+    stage.await_mirrored(ORDERS, timeout_s=180)
+    dag_id, data = _dag(ORDERS), stage.lake.folder(ORDERS) / "data"
+    stage.end_of(dag_id, stage.scheduled_run(dag_id))
+    before = len(objects(data))
+    as_they_are = [*stage.lake.tables, {"name": LATE}]
+    slow = {"name": ORDERS, "peak_requests_per_s": 4}
+    replace(stage.lake, tables=[slow, *as_they_are]).write()
+    stage.write(ORDERS, 600, 1_200, files=24)
+    run_id = stage.api.trigger(dag_id)
+    until(lambda: len(objects(data)) > before, "it copies", timeout_s=90)
+    (orphan,) = stage.drivers("copy_objects")
+    os.kill(parent_of(orphan), signal.SIGKILL)
+    until(lambda: {*stage.drivers("copy_objects")} > {orphan}, "the next try, beside the first", timeout_s=60)
+    (twin,) = {*stage.drivers("copy_objects")} - {orphan}
+    stage.api.clear(dag_id, run_id, "copy_objects")
+    until(lambda: twin not in stage.drivers("copy_objects"), "the job of the cleared task ends", timeout_s=60)
+    replace(stage.lake, tables=as_they_are).write()
+    state, tasks = stage.end_of(dag_id, run_id)
+    assert (state, tasks) == ("success", dict.fromkeys(("detect_change", *SPARK_TASKS), "success"))
+    assert _tries(stage, dag_id, run_id)["copy_objects"] >= 3
+    stage.await_mirrored(ORDERS)
+    assert stage.judge.differences(stage.source(ORDERS), stage.lake.theirs(ORDERS)) == []
+    assert sorted(objects(stage.lake.folder(ORDERS) / "_ready")) == ["v1.ready.json", "v2.ready.json"]
+    until(lambda: not stage.drivers("copy_objects"), "nothing is left of it", timeout_s=60)
+
+
 def test_a_secret_of_a_connection_is_left_nowhere(stage: Stage) -> None:
     """Not in the logs of tasks, triggers and Spark jobs, not in the bucket, not in a catalog."""
     stage.await_mirrored(ORDERS, timeout_s=180)
@@ -344,6 +381,14 @@ def test_airflow_is_healthy_at_the_end(stage: Stage) -> None:
 
 def _dag(name: str, concern: str = "mirror") -> str:
     return TableRef.parse(name).dag_id(concern)
+
+
+def _submits(pid: int, job: str) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it ended while we looked
+        return False
+    return b"SparkSubmit" in command and f"spark_jobs/{job}.py".encode() in command
 
 
 def _tries(stage: Stage, dag_id: str, run_id: str) -> dict[str, int]:

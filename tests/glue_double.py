@@ -54,6 +54,10 @@ class GlueDouble:
                 return _no("AlreadyExistsException")
             self.tables[key] = {**given, "VersionId": "0"}
             return 200, {}
+        if operation == "GetDatabases":
+            return 200, {"DatabaseList": [{"Name": name} for name in sorted(self.databases)]}
+        if operation == "GetTables":
+            return 200, {"TableList": [table for place, table in self.tables.items() if place[0] == key[0]]}
         if key not in self.tables:
             return _no("EntityNotFoundException")
         table = self.tables[key]

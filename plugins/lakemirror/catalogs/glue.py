@@ -7,11 +7,11 @@ pointer is then decides what became of the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
-from lakemirror.catalogs.amazon_errors import code_of, passes
+from lakemirror.catalogs.amazon_errors import code_of, passes, reading
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
@@ -50,11 +50,9 @@ class GlueCatalog:
     def tables(self) -> tuple[TableRef, ...]:
         def ask(client: Any) -> list[TableRef]:
             found = []
-            for databases in client.get_paginator("get_databases").paginate():
-                for database in databases["DatabaseList"]:
-                    for page in client.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
-                        named = [one["Name"] for one in page["TableList"] if is_iceberg(one.get("Parameters") or {})]
-                        found += [TableRef((database["Name"],), one) for one in named]
+            for database, _ in _listed(client, "get_databases", "DatabaseList"):
+                tables = _listed(client, "get_tables", "TableList", DatabaseName=database)
+                found += [TableRef((database,), name) for name, parameters in tables if is_iceberg(parameters)]
             return found
 
         return tuple(sorted(self._asked("list tables", self._name, ask)))
@@ -86,8 +84,10 @@ class GlueCatalog:
 
         def ask(client: Any) -> None:
             _ensure_database(client, table.namespace[0])
+            given = _input(table, new, {})
             try:
-                client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
+                with reading():
+                    client.create_table(DatabaseName=table.namespace[0], TableInput=given)
             except ClientError as err:
                 if code_of(err) != _THERE:
                     raise
@@ -109,13 +109,12 @@ class GlueCatalog:
         old = found.get("Parameters") or {}
 
         def ask(client: Any) -> None:
+            given = _input(table, new, old)
+            skip = self._properties.get("glue.skip-archive", "true").lower() == "true"
+            names = {"DatabaseName": table.namespace[0], "VersionId": expected.token}
             try:
-                client.update_table(
-                    DatabaseName=table.namespace[0],
-                    TableInput=_input(table, new, old),
-                    VersionId=expected.token,
-                    SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
-                )
+                with reading():
+                    client.update_table(**names, TableInput=given, SkipArchive=skip)
             except ClientError as err:
                 if code_of(err) not in (*_RACED, _MISSING):
                     raise
@@ -154,7 +153,8 @@ class GlueCatalog:
 
         def ask(client: Any) -> None:
             try:
-                client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
+                with reading():
+                    client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
             except ClientError as err:
                 if code_of(err) != _MISSING:
                     raise
@@ -173,7 +173,8 @@ class GlueCatalog:
 
         def ask(client: Any) -> dict[str, Any] | None:
             try:
-                found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
+                with reading():
+                    found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
             except ClientError as err:
                 if code_of(err) == _MISSING:
                     return None
@@ -185,6 +186,7 @@ class GlueCatalog:
     def _asked(self, op: str, subject: str, ask: Callable[[Any], Found]) -> Found:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
         from botocore.exceptions import ConnectionError as NoConnectionError
+        from botocore.parsers import ResponseParserError
 
         try:
             return ask(self._connected())
@@ -195,7 +197,7 @@ class GlueCatalog:
                 raise TransientError(op, subject, message, "run again") from err
             hint = "check glue.region, its credentials and what they may do"
             raise PermanentError(op, subject, message, hint) from err
-        except (HTTPClientError, NoConnectionError, UnicodeDecodeError) as err:  # the last: a page that is no UTF-8
+        except (HTTPClientError, NoConnectionError, ResponseParserError) as err:
             message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
             raise TransientError(op, subject, message, "run again") from err
         except (BotoCoreError, ValueError) as err:
@@ -212,12 +214,26 @@ class GlueCatalog:
         return self._client
 
 
+def _listed(client: Any, operation: str, key: str, **given: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Name and parameters of each, page by page."""
+    pages: Iterator[Any] | None = None
+    while True:
+        with reading():
+            pages = iter(client.get_paginator(operation).paginate(**given)) if pages is None else pages
+            page = next(pages, None)
+            found = [(one["Name"], one.get("Parameters") or {}) for one in ([] if page is None else page[key])]
+        if page is None:
+            return
+        yield from found
+
+
 def _ensure_database(client: Any, name: str) -> None:
     """Whoever may not make it may still use the one that is there."""
     from botocore.exceptions import ClientError
 
     try:
-        client.create_database(DatabaseInput={"Name": name})
+        with reading():
+            client.create_database(DatabaseInput={"Name": name})
     except ClientError as err:
         if code_of(err) == _THERE or (code_of(err) == _DENIED and _has_database(client, name)):
             return
@@ -229,7 +245,8 @@ def _has_database(client: Any, name: str) -> bool:
     from botocore.exceptions import ClientError
 
     try:
-        client.get_database(Name=name)
+        with reading():
+            client.get_database(Name=name)
     except ClientError as err:
         if passes(err):
             raise

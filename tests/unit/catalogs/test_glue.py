@@ -6,9 +6,11 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import pytest
 
+from lakemirror.catalogs import glue
 from lakemirror.catalogs.glue import GlueCatalog
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
@@ -33,6 +35,16 @@ TROUBLE: tuple[Told, ...] = (
     (502, "<!DOCTYPE html><p>Dépassé".encode("latin-1")),
     (503, b"busy"),
     (504, b""),
+)
+# Of somebody on the way, too, but the client stumbles over them.
+UNREADABLE: tuple[Told, ...] = (
+    (502, b'"upstream down"'),
+    (502, b"[]"),
+    (502, b"null"),
+    (503, b"502"),
+    (403, b"[]"),
+    (200, b"[]"),
+    (200, b'"ok"'),
 )
 NO: tuple[Told, ...] = ((400, as_glue("AccessDeniedException")), (403, b"<html></html>"), (501, b""), (400, b""))
 
@@ -70,7 +82,7 @@ class Once:
         return None
 
 
-@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE, *UNREADABLE], ids=str)
 def test_a_commit_that_was_made_and_never_answered_is_done(
     double: GlueDouble, opened: GlueCatalog, fault: Told | str
 ) -> None:
@@ -80,18 +92,34 @@ def test_a_commit_that_was_made_and_never_answered_is_done(
     assert double.asked.count("UpdateTable") == 1
 
 
-@pytest.mark.parametrize("fault", ["cut after", *TROUBLE], ids=str)
+@pytest.mark.parametrize("fault", ["cut after", *TROUBLE, *UNREADABLE], ids=str)
 def test_a_first_commit_that_was_made_and_never_answered_is_done(double: GlueDouble, fault: Told | str) -> None:
     double.fault = Once("CreateTable", fault)
     catalog(double).commit(T, None, FIRST)
 
 
-@pytest.mark.parametrize("told", TROUBLE, ids=str)
+@pytest.mark.parametrize("told", [*TROUBLE, *UNREADABLE, (200, b"<html>"), (200, b"null"), (200, b"{}")], ids=str)
 def test_trouble_while_reading_passes(double: GlueDouble, opened: GlueCatalog, told: Told) -> None:
     double.fault = Once("GetTable", told)
     with pytest.raises(TransientError, match="Glue of catalog cloud"):
         opened.load(T)
     assert head(opened).metadata_uri == FIRST.metadata_uri
+
+
+@pytest.mark.parametrize("told", [*UNREADABLE, (200, b"<html>"), (200, b'{"DatabaseList": ["x"]}')], ids=str)
+def test_trouble_while_listing_passes(double: GlueDouble, told: Told) -> None:
+    double.fault = Once("GetDatabases", told)
+    with pytest.raises(TransientError, match="list tables cloud: Glue of catalog cloud did not answer"):
+        catalog(double).tables()
+
+
+def test_tables_are_listed(opened: GlueCatalog) -> None:
+    assert opened.tables() == (T,)
+
+
+def test_a_defect_of_ours_is_not_called_trouble(opened: GlueCatalog) -> None:
+    with patch.object(glue, "is_iceberg", side_effect=KeyError("ours")), pytest.raises(KeyError, match="ours"):
+        opened.tables()
 
 
 @pytest.mark.parametrize("told", NO, ids=str)

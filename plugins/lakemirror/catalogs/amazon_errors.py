@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 _PASSING: Final = frozenset(
     {
@@ -68,23 +68,34 @@ def wordless(err: Exception) -> str:
     return f"{type(err).__name__}: {told}" if told else type(err).__name__
 
 
-def kinds() -> tuple[type[Exception], ...]:
+def words_of(err: Exception, client: Any) -> str:
+    """What the service of this client said of its own; empty if it was none, or whoever lends credentials."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(err, ClientError) or client is None:
+        return ""
+    if err.operation_name not in client.meta.service_model.operation_names:
+        return ""
+    return str(err.response.get("Error", {}).get("Message", "")) or "no words"
+
+
+def kinds(*passed: type[Exception]) -> tuple[type[Exception], ...]:
     """All that comes out of `reading`. OSError is of a login's file: what goes wrong on the way is botocore's own."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
-    return BotoCoreError, ClientError, ResponseParserError, OSError
+    return (BotoCoreError, ClientError, ResponseParserError, OSError, *passed)
 
 
 @contextmanager
-def reading(*, is_setup: bool = False) -> Iterator[None]:
+def reading(*passed: type[Exception]) -> Iterator[None]:
     """Around a call of botocore's and what is taken from its answer, never around what we make of that.
 
     Whatever botocore stumbles over in an answer that is no service's becomes its own ResponseParserError. Neither the
     text of the error nor the error itself is kept: they quote the answer, which may be one with a secret.
-    `is_setup`: no service is asked yet but for credentials, and a ValueError is about what was configured.
+    `passed`: what else comes through as it is, where no service is asked yet but for credentials: a ValueError is then
+    about what was configured.
     """
-    from botocore.exceptions import InvalidConfigError
     from botocore.parsers import ResponseParserError
 
     keep_words_out_of_logs()
@@ -92,11 +103,11 @@ def reading(*, is_setup: bool = False) -> Iterator[None]:
         yield
     except ResponseParserError:
         raise ResponseParserError("not told") from None
-    except kinds():
+    except UnicodeError as err:  # a ValueError, but of an answer
+        raise ResponseParserError(type(err).__name__) from None
+    except kinds(*passed):
         raise
     except Exception as err:  # noqa: BLE001 - KeyError, TypeError, …: botocore does not check what it reads
-        if is_setup and isinstance(err, ValueError) and not isinstance(err, UnicodeError):
-            raise InvalidConfigError(error_msg="not told") from None
         raise ResponseParserError(type(err).__name__) from None
 
 

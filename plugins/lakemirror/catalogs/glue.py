@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
-from lakemirror.catalogs.amazon_errors import code_of, kinds, passes, reading, wordless
+from lakemirror.catalogs.amazon_errors import code_of, kinds, passes, reading, wordless, words_of
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
@@ -184,13 +184,11 @@ class GlueCatalog:
         return self._asked("read head", str(table), ask)
 
     def _asked(self, op: str, subject: str, ask: Callable[[Any], Found]) -> Found:
-        from botocore.exceptions import ClientError
-
         try:
             return ask(self._connected())
         except kinds() as err:
-            if isinstance(err, ClientError) and self._is_of_glue(err):
-                told = f"answered {code_of(err)} ({err.response['Error'].get('Message', '')})"
+            if words := words_of(err, self._client):
+                told = f"answered {code_of(err)} ({words})"
                 hint = "check glue.region, its credentials and what they may do"
             else:
                 told = f"{'did not answer' if passes(err) else 'cannot be asked'} ({wordless(err)})"
@@ -200,19 +198,19 @@ class GlueCatalog:
                 raise TransientError(op, subject, message, "run again") from None
             raise PermanentError(op, subject, message, hint) from None
 
-    def _is_of_glue(self, err: ClientError) -> bool:
-        """Not of whoever lends credentials: what that one says may repeat what it was sent."""
-        return self._client is not None and err.operation_name in self._client.meta.service_model.operation_names
-
     def _connected(self) -> Any:
         from pyiceberg.catalog.glue import GlueCatalog as PyicebergCatalog
 
         if self._client is None:
             properties: dict[str, Any] = dict(self._properties)
-            with reading(is_setup=True):
-                retries = int(properties.get("glue.max-retries", RETRIES))  # botocore wants a number
-                properties["glue.max-retries"] = retries
-                self._client = PyicebergCatalog(self._name, **properties).glue
+            try:
+                with reading(ValueError):
+                    # botocore wants a number
+                    properties["glue.max-retries"] = int(properties.get("glue.max-retries", RETRIES))
+                    self._client = PyicebergCatalog(self._name, **properties).glue
+            except ValueError as err:
+                message = f"Glue of catalog {self._name} cannot be asked ({type(err).__name__})"
+                raise PermanentError("open catalog", self._name, message, "check glue.*") from None
         return self._client
 
 

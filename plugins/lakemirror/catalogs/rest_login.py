@@ -162,7 +162,7 @@ class SigV4:
         get = self._properties.get
         with self._lock:
             try:
-                with reading(is_setup=True):
+                with reading(ValueError):
                     if self._session is None:
                         self._session = boto3.Session(
                             profile_name=get("client.profile-name"),
@@ -173,7 +173,7 @@ class SigV4:
                         )
                     found = self._session.get_credentials()
                     frozen = None if found is None else found.get_frozen_credentials()
-            except kinds() as err:
+            except kinds(ValueError) as err:
                 raise _without_credentials(err) from None
         region = self._session.region_name
         if frozen is None or region is None:

@@ -126,13 +126,15 @@ def _renewing() -> Iterator[None]:
     from botocore import exceptions as boto
 
     try:
-        with reading(is_setup=True):
+        with reading(ValueError):
             yield
     except (boto.ProfileNotFound, boto.PartialCredentialsError, boto.ConfigParseError, boto.InvalidConfigError) as err:
         raise PermanentError("open", "s3", f"the credentials are not complete ({_first_line(err)})", _HINT) from None
     except kinds() as err:
         hint = "check the credentials, and run again"
         raise TransientError("open", "s3", f"no credentials now ({wordless(err)})", hint) from None
+    except ValueError as err:
+        raise PermanentError("open", "s3", f"the credentials are not complete ({wordless(err)})", _HINT) from None
 
 
 def _first_line(err: Exception) -> str:

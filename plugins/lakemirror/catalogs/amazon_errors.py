@@ -30,6 +30,7 @@ _PASSING: Final = frozenset(
         "ExpiredToken",
         "ExpiredTokenException",
         "IDPCommunicationError",
+        "FederationSourceRetryableException",
     }
 )
 _ON_THIS_MACHINE: Final = ("custom-process", "Environment")  # providers; all others are asked over the network

@@ -25,6 +25,7 @@ RETRIES: Final = 3
 _MISSING: Final = "EntityNotFoundException"
 _DENIED: Final = "AccessDeniedException"
 _THERE: Final = "AlreadyExistsException"
+_METHODS: Final = {"CreateTable": "create_table", "UpdateTable": "update_table", "DeleteTable": "delete_table"}
 _RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
 Found = TypeVar("Found")
 
@@ -83,16 +84,15 @@ class GlueCatalog:
         from botocore.exceptions import ClientError
 
         def ask(client: Any) -> None:
-            _ensure_database(client, table.namespace[0])
-            given = _input(table, new, {})
+            refused = _refused_database(client, table.namespace[0])
+            given = {"DatabaseName": table.namespace[0], "TableInput": _input(table, new, {})}
             try:
-                with reading():
-                    client.create_table(DatabaseName=table.namespace[0], TableInput=given)
+                _change(client, "CreateTable", "register", table, given)
             except ClientError as err:
+                if code_of(err) == _MISSING and refused is not None:
+                    raise refused from None
                 if code_of(err) != _THERE:
                     raise
-                if _was_asked_twice(err):
-                    raise _unclear("register", table, err) from err
                 message = "somebody registered it first"
                 raise LostRaceError("register", str(table), message, "run again") from err
 
@@ -109,17 +109,17 @@ class GlueCatalog:
         old = found.get("Parameters") or {}
 
         def ask(client: Any) -> None:
-            given = _input(table, new, old)
-            skip = self._properties.get("glue.skip-archive", "true").lower() == "true"
-            names = {"DatabaseName": table.namespace[0], "VersionId": expected.token}
+            given = {
+                "DatabaseName": table.namespace[0],
+                "TableInput": _input(table, new, old),
+                "VersionId": expected.token,
+                "SkipArchive": self._properties.get("glue.skip-archive", "true").lower() == "true",
+            }
             try:
-                with reading():
-                    client.update_table(**names, TableInput=given, SkipArchive=skip)
+                _change(client, "UpdateTable", "commit", table, given)
             except ClientError as err:
                 if code_of(err) not in (*_RACED, _MISSING):
                     raise
-                if _was_asked_twice(err):
-                    raise _unclear("commit", table, err) from err
                 raise self._moved(table, expected, None) from err
 
         self._settled("commit", table, expected, new, ask)
@@ -153,13 +153,16 @@ class GlueCatalog:
 
         def ask(client: Any) -> None:
             try:
-                with reading():
-                    client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
+                _change(client, "DeleteTable", "drop", table, {"DatabaseName": table.namespace[0], "Name": table.name})
             except ClientError as err:
                 if code_of(err) != _MISSING:
                     raise
 
-        self._asked("drop", str(table), ask)
+        try:
+            self._asked("drop", str(table), ask)
+        except TransientError:
+            if self.load(table) is not None:
+                raise
 
     def _moved(self, table: TableRef, expected: MirrorHead, got: str | None, op: str = "commit") -> LostRaceError:
         told = f"head moved (want {expected.metadata_uri}, got {got or 'another'})"
@@ -227,41 +230,38 @@ def _listed(client: Any, operation: str, key: str, **given: str) -> Iterator[tup
         yield from found
 
 
-def _ensure_database(client: Any, name: str) -> None:
-    """Whoever may not make it may still use the one that is there."""
+def _refused_database(client: Any, name: str) -> ClientError | None:
+    """Make it if it is not there. Whoever may not may still use one that is: making a table tells whether it is."""
     from botocore.exceptions import ClientError
 
     try:
         with reading():
             client.create_database(DatabaseInput={"Name": name})
     except ClientError as err:
-        if code_of(err) == _THERE or (code_of(err) == _DENIED and _has_database(client, name)):
-            return
-        raise
+        if code_of(err) == _DENIED:
+            return err
+        if code_of(err) != _THERE:
+            raise
+    return None
 
 
-def _has_database(client: Any, name: str) -> bool:
-    """As far as Glue lets us see."""
+def _change(client: Any, operation: str, op: str, table: TableRef, given: Mapping[str, Any]) -> None:
+    """Ask for it; TransientError if what is answered need not be about the first time that it was asked for.
+
+    The client repeats by itself what went wrong, and logs in again for that: the first time may have been the one
+    that counted, whatever is told of the second.
+    """
     from botocore.exceptions import ClientError
 
     try:
         with reading():
-            client.get_database(Name=name)
+            getattr(client, _METHODS[operation])(**given)
     except ClientError as err:
-        if passes(err):
-            raise
-        return False
-    return True
-
-
-def _was_asked_twice(err: ClientError) -> bool:
-    """The client repeats what went wrong by itself: the first time may have been the one that counted."""
-    told: Mapping[str, Any] = err.response.get("ResponseMetadata", {})
-    return int(told.get("RetryAttempts", 0)) > 0
-
-
-def _unclear(op: str, table: TableRef, err: ClientError) -> TransientError:
-    return TransientError(op, str(table), f"Glue answered {code_of(err)} when asked again", "run again")
+        retries = int(err.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+        if retries > 0 or err.operation_name != operation:
+            message = f"Glue answered {code_of(err)} when asked again"
+            raise TransientError(op, str(table), message, "run again") from None
+        raise
 
 
 def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:

@@ -8,13 +8,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.serving import QuietHandler, serving
 
 Json = dict[str, Any]
 # Status and body, which need not be of Glue: proxies answer as well.
 Told = tuple[int, bytes]
+
+
+class Refused(NamedTuple):
+    """Told, and nothing is done."""
+
+    status: int
+    body: bytes
+
+
 # Given the operation: None lets it through, `cut` does not and breaks the line. `cut after` breaks it when all is done;
 # then is also when anything else is told.
 Fault = Callable[[str], Told | str | None]
@@ -54,6 +63,10 @@ class GlueDouble:
                 return _no("AlreadyExistsException")
             self.tables[key] = {**given, "VersionId": "0"}
             return 200, {}
+        if operation == "GetDatabases":
+            return 200, {"DatabaseList": [{"Name": name} for name in sorted(self.databases)]}
+        if operation == "GetTables":
+            return 200, {"TableList": [table for place, table in self.tables.items() if place[0] == key[0]]}
         if key not in self.tables:
             return _no("EntityNotFoundException")
         table = self.tables[key]
@@ -82,7 +95,7 @@ class GlueDouble:
         with self._lock:
             self.asked.append(operation)
             fault = self.fault(operation)
-            status, said = (0, {}) if fault == "cut" else self.answer(operation, body)
+            status, said = (0, {}) if fault == "cut" or isinstance(fault, Refused) else self.answer(operation, body)
         if isinstance(fault, str):
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)

@@ -34,3 +34,21 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
         server.shutdown()
         thread.join(timeout=10)
         server.server_close()
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """The address of a server that says the same to everybody."""
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}"

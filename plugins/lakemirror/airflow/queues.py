@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow.sdk.exceptions import AirflowException
 
+from lakemirror.catalogs.amazon_errors import code_of, kinds, reading, wordless, words_of
 from lakemirror.errors import TransientError
 from lakemirror.model.notices import objects_of_gcs, objects_of_s3
 
@@ -62,13 +63,13 @@ class SqsInbox:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakemirror-sqs")
 
     async def receive(self) -> list[Message]:
-        answer = await self._call(
+        got = await self._call(
             "receive_message",
             MaxNumberOfMessages=SQS_BATCH,
             WaitTimeSeconds=SQS_WAIT_S,
             MessageSystemAttributeNames=[_SENT],
         )
-        return [_sqs_message(one) for one in answer.get("Messages", ())]
+        return [Message(handle, objects_of_s3(body), _sqs_time(sent_ms)) for handle, body, sent_ms in got]
 
     async def done(self, handles: Sequence[str]) -> None:
         for start in range(0, len(handles), SQS_BATCH):
@@ -81,22 +82,27 @@ class SqsInbox:
         self._thread.shutdown(wait=False)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakemirror-sqs")
 
-    async def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    async def _call(self, name: str, **arguments: Any) -> list[tuple[str, str, str]]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, name, arguments)
 
-    def _ask(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
         from airflow.providers.amazon.aws.hooks.sqs import SqsHook
-        from botocore.exceptions import BotoCoreError, ClientError
 
+        hint = "check events.sqs, its connection and the queue's policy"
         try:
-            if self._client is None:
-                self._client = SqsHook(aws_conn_id=self._conn_id, region_name=self._region).get_conn()
-            answer: dict[str, Any] = getattr(self._client, name)(QueueUrl=self._queue_url, **arguments)
-        except (BotoCoreError, ClientError, AirflowException, ValueError) as err:
-            raise _trouble(self._queue_url, err, "check events.sqs, its connection and the queue's policy") from err
+            with reading(AirflowException, ValueError):
+                if self._client is None:
+                    self._client = SqsHook(aws_conn_id=self._conn_id, region_name=self._region).get_conn()
+            with reading():
+                answer: dict[str, Any] = getattr(self._client, name)(QueueUrl=self._queue_url, **arguments)
+                return [_sqs_parts(one) for one in answer.get("Messages", ())]
         except OSError as err:
             raise _trouble_of_system(self._queue_url, self._conn_id, err) from None
-        return answer
+        except kinds() as err:  # by its words only if they are the queue's own
+            told = f"{code_of(err)} ({words})" if (words := words_of(err, self._client)) else wordless(err)
+            raise TransientError("read queue", self._queue_url, told, hint) from None
+        except (AirflowException, ValueError) as err:
+            raise _trouble(self._queue_url, err, hint) from None
 
 
 class PubsubInbox:
@@ -141,10 +147,13 @@ class PubsubInbox:
             raise _trouble_of_system("/".join(self._names.values()), self._conn_id, err) from None
 
 
-def _sqs_message(message: dict[str, Any]) -> Message:
-    sent_ms = str(message.get("Attributes", {}).get(_SENT, "0"))
-    sent_at = datetime.fromtimestamp(int(sent_ms) / 1000 if sent_ms.isdecimal() else 0, tz=UTC)
-    return Message(str(message["ReceiptHandle"]), objects_of_s3(str(message.get("Body", ""))), sent_at)
+def _sqs_parts(message: dict[str, Any]) -> tuple[str, str, str]:
+    """Handle, body, and when it was sent."""
+    return str(message["ReceiptHandle"]), str(message.get("Body", "")), str(message.get("Attributes", {}).get(_SENT))
+
+
+def _sqs_time(sent_ms: str) -> datetime:
+    return datetime.fromtimestamp(int(sent_ms) / 1000 if sent_ms.isdecimal() else 0, tz=UTC)
 
 
 def _pubsub_message(received: Any) -> Message:

@@ -7,11 +7,11 @@ pointer is then decides what became of the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
-from lakemirror.catalogs.amazon_errors import code_of, passes
+from lakemirror.catalogs.amazon_errors import code_of, kinds, passes, reading, wordless, words_of
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
@@ -25,6 +25,7 @@ RETRIES: Final = 3
 _MISSING: Final = "EntityNotFoundException"
 _DENIED: Final = "AccessDeniedException"
 _THERE: Final = "AlreadyExistsException"
+_METHODS: Final = {"CreateTable": "create_table", "UpdateTable": "update_table", "DeleteTable": "delete_table"}
 _RACED: Final = ("ConcurrentModificationException", "VersionMismatchException")
 Found = TypeVar("Found")
 
@@ -50,11 +51,9 @@ class GlueCatalog:
     def tables(self) -> tuple[TableRef, ...]:
         def ask(client: Any) -> list[TableRef]:
             found = []
-            for databases in client.get_paginator("get_databases").paginate():
-                for database in databases["DatabaseList"]:
-                    for page in client.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
-                        named = [one["Name"] for one in page["TableList"] if is_iceberg(one.get("Parameters") or {})]
-                        found += [TableRef((database["Name"],), one) for one in named]
+            for database, _ in _listed(client, "get_databases", "DatabaseList"):
+                tables = _listed(client, "get_tables", "TableList", DatabaseName=database)
+                found += [TableRef((database,), name) for name, parameters in tables if is_iceberg(parameters)]
             return found
 
         return tuple(sorted(self._asked("list tables", self._name, ask)))
@@ -85,14 +84,15 @@ class GlueCatalog:
         from botocore.exceptions import ClientError
 
         def ask(client: Any) -> None:
-            _ensure_database(client, table.namespace[0])
+            refused = _refused_database(client, table.namespace[0])
+            given = {"DatabaseName": table.namespace[0], "TableInput": _input(table, new, {})}
             try:
-                client.create_table(DatabaseName=table.namespace[0], TableInput=_input(table, new, {}))
+                _change(client, "CreateTable", "register", table, given)
             except ClientError as err:
+                if code_of(err) == _MISSING and refused is not None:
+                    raise refused from None
                 if code_of(err) != _THERE:
                     raise
-                if _was_asked_twice(err):
-                    raise _unclear("register", table, err) from err
                 message = "somebody registered it first"
                 raise LostRaceError("register", str(table), message, "run again") from err
 
@@ -109,18 +109,17 @@ class GlueCatalog:
         old = found.get("Parameters") or {}
 
         def ask(client: Any) -> None:
+            given = {
+                "DatabaseName": table.namespace[0],
+                "TableInput": _input(table, new, old),
+                "VersionId": expected.token,
+                "SkipArchive": self._properties.get("glue.skip-archive", "true").lower() == "true",
+            }
             try:
-                client.update_table(
-                    DatabaseName=table.namespace[0],
-                    TableInput=_input(table, new, old),
-                    VersionId=expected.token,
-                    SkipArchive=self._properties.get("glue.skip-archive", "true").lower() == "true",
-                )
+                _change(client, "UpdateTable", "commit", table, given)
             except ClientError as err:
                 if code_of(err) not in (*_RACED, _MISSING):
                     raise
-                if _was_asked_twice(err):
-                    raise _unclear("commit", table, err) from err
                 raise self._moved(table, expected, None) from err
 
         self._settled("commit", table, expected, new, ask)
@@ -154,12 +153,16 @@ class GlueCatalog:
 
         def ask(client: Any) -> None:
             try:
-                client.delete_table(DatabaseName=table.namespace[0], Name=table.name)
+                _change(client, "DeleteTable", "drop", table, {"DatabaseName": table.namespace[0], "Name": table.name})
             except ClientError as err:
                 if code_of(err) != _MISSING:
                     raise
 
-        self._asked("drop", str(table), ask)
+        try:
+            self._asked("drop", str(table), ask)
+        except TransientError:
+            if self.load(table) is not None:
+                raise
 
     def _moved(self, table: TableRef, expected: MirrorHead, got: str | None, op: str = "commit") -> LostRaceError:
         told = f"head moved (want {expected.metadata_uri}, got {got or 'another'})"
@@ -173,7 +176,8 @@ class GlueCatalog:
 
         def ask(client: Any) -> dict[str, Any] | None:
             try:
-                found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
+                with reading():
+                    found: dict[str, Any] = client.get_table(DatabaseName=table.namespace[0], Name=table.name)["Table"]
             except ClientError as err:
                 if code_of(err) == _MISSING:
                     return None
@@ -183,68 +187,81 @@ class GlueCatalog:
         return self._asked("read head", str(table), ask)
 
     def _asked(self, op: str, subject: str, ask: Callable[[Any], Found]) -> Found:
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-        from botocore.exceptions import ConnectionError as NoConnectionError
-
         try:
             return ask(self._connected())
-        except ClientError as err:
-            told = f"{code_of(err)} ({err.response['Error'].get('Message', '')})"
-            message = f"Glue of catalog {self._name} answered {told}"
+        except kinds() as err:
+            if words := words_of(err, self._client):
+                told = f"answered {code_of(err)} ({words})"
+                hint = "check glue.region, its credentials and what they may do"
+            else:
+                told = f"{'did not answer' if passes(err) else 'cannot be asked'} ({wordless(err)})"
+                hint = "check glue.region, glue.endpoint and credentials"
+            message = f"Glue of catalog {self._name} {told}"
             if passes(err):
-                raise TransientError(op, subject, message, "run again") from err
-            hint = "check glue.region, its credentials and what they may do"
-            raise PermanentError(op, subject, message, hint) from err
-        except (HTTPClientError, NoConnectionError, UnicodeDecodeError) as err:  # the last: a page that is no UTF-8
-            message = f"Glue of catalog {self._name} did not answer ({type(err).__name__})"
-            raise TransientError(op, subject, message, "run again") from err
-        except (BotoCoreError, ValueError) as err:
-            message = f"Glue of catalog {self._name} cannot be asked ({type(err).__name__})"
-            raise PermanentError(op, subject, message, "check glue.region, glue.endpoint and credentials") from err
+                raise TransientError(op, subject, message, "run again") from None
+            raise PermanentError(op, subject, message, hint) from None
 
     def _connected(self) -> Any:
         from pyiceberg.catalog.glue import GlueCatalog as PyicebergCatalog
 
         if self._client is None:
             properties: dict[str, Any] = dict(self._properties)
-            properties["glue.max-retries"] = int(properties.get("glue.max-retries", RETRIES))  # botocore wants a number
-            self._client = PyicebergCatalog(self._name, **properties).glue
+            try:
+                with reading(ValueError):
+                    # botocore wants a number
+                    properties["glue.max-retries"] = int(properties.get("glue.max-retries", RETRIES))
+                    self._client = PyicebergCatalog(self._name, **properties).glue
+            except ValueError as err:
+                message = f"Glue of catalog {self._name} cannot be asked ({type(err).__name__})"
+                raise PermanentError("open catalog", self._name, message, "check glue.*") from None
         return self._client
 
 
-def _ensure_database(client: Any, name: str) -> None:
-    """Whoever may not make it may still use the one that is there."""
-    from botocore.exceptions import ClientError
-
-    try:
-        client.create_database(DatabaseInput={"Name": name})
-    except ClientError as err:
-        if code_of(err) == _THERE or (code_of(err) == _DENIED and _has_database(client, name)):
+def _listed(client: Any, operation: str, key: str, **given: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Name and parameters of each, page by page."""
+    pages: Iterator[Any] | None = None
+    while True:
+        with reading():
+            pages = iter(client.get_paginator(operation).paginate(**given)) if pages is None else pages
+            page = next(pages, None)
+            found = [(one["Name"], one.get("Parameters") or {}) for one in ([] if page is None else page[key])]
+        if page is None:
             return
-        raise
+        yield from found
 
 
-def _has_database(client: Any, name: str) -> bool:
-    """As far as Glue lets us see."""
+def _refused_database(client: Any, name: str) -> ClientError | None:
+    """Make it if it is not there. Whoever may not may still use one that is: making a table tells whether it is."""
     from botocore.exceptions import ClientError
 
     try:
-        client.get_database(Name=name)
+        with reading():
+            client.create_database(DatabaseInput={"Name": name})
     except ClientError as err:
-        if passes(err):
+        if code_of(err) == _DENIED:
+            return err
+        if code_of(err) != _THERE:
             raise
-        return False
-    return True
+    return None
 
 
-def _was_asked_twice(err: ClientError) -> bool:
-    """The client repeats what went wrong by itself: the first time may have been the one that counted."""
-    told: Mapping[str, Any] = err.response.get("ResponseMetadata", {})
-    return int(told.get("RetryAttempts", 0)) > 0
+def _change(client: Any, operation: str, op: str, table: TableRef, given: Mapping[str, Any]) -> None:
+    """Ask for it; TransientError if what is answered need not be about the first time that it was asked for.
 
+    The client repeats by itself what went wrong, and logs in again for that: the first time may have been the one
+    that counted, whatever is told of the second.
+    """
+    from botocore.exceptions import ClientError
 
-def _unclear(op: str, table: TableRef, err: ClientError) -> TransientError:
-    return TransientError(op, str(table), f"Glue answered {code_of(err)} when asked again", "run again")
+    try:
+        with reading():
+            getattr(client, _METHODS[operation])(**given)
+    except ClientError as err:
+        retries = int(err.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+        if retries > 0 or err.operation_name != operation:
+            message = f"Glue answered {code_of(err)} when asked again"
+            raise TransientError(op, str(table), message, "run again") from None
+        raise
 
 
 def _input(table: TableRef, new: Published, old: Mapping[str, str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lakemirror.catalogs.amazon_errors import keep_words_out_of_logs
 from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import TransientError
 from lakemirror.formats.iceberg.metadata_json import PIN_PREFIX
@@ -76,6 +77,7 @@ class SourcePins:
         from pyiceberg.catalog import load_catalog
 
         if self._catalog is None:
+            keep_words_out_of_logs()
             properties: dict[str, Any] = {**self._config.properties, "type": self._config.type}
             if "glue.max-retries" in properties:
                 properties["glue.max-retries"] = int(properties["glue.max-retries"])  # botocore wants a number

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakemirror.catalogs.amazon_errors import code_of, passes
+from lakemirror.catalogs.amazon_errors import kinds, passes, reading, wordless
 from lakemirror.catalogs.rest_transport import Auth, Transport, UnknownOutcomeError, as_it_is
 from lakemirror.errors import PermanentError, TransientError, UnsupportedError, UsageError
 
@@ -158,23 +158,22 @@ class SigV4:
 
     def _credentials(self) -> tuple[Any, str]:
         import boto3
-        from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.parsers import ResponseParserError
 
         get = self._properties.get
         with self._lock:
             try:
-                if self._session is None:
-                    self._session = boto3.Session(
-                        profile_name=get("client.profile-name"),
-                        region_name=get("rest.signing-region") or get("client.region"),
-                        aws_access_key_id=get("client.access-key-id"),
-                        aws_secret_access_key=get("client.secret-access-key"),
-                        aws_session_token=get("client.session-token"),
-                    )
-                found = self._session.get_credentials()
-                frozen = None if found is None else found.get_frozen_credentials()
-            except (BotoCoreError, ClientError, ResponseParserError) as err:
+                with reading(ValueError):
+                    if self._session is None:
+                        self._session = boto3.Session(
+                            profile_name=get("client.profile-name"),
+                            region_name=get("rest.signing-region") or get("client.region"),
+                            aws_access_key_id=get("client.access-key-id"),
+                            aws_secret_access_key=get("client.secret-access-key"),
+                            aws_session_token=get("client.session-token"),
+                        )
+                    found = self._session.get_credentials()
+                    frozen = None if found is None else found.get_frozen_credentials()
+            except kinds(ValueError) as err:
                 raise _without_credentials(err) from None
         region = self._session.region_name
         if frozen is None or region is None:
@@ -184,18 +183,8 @@ class SigV4:
 
 
 def _without_credentials(err: Exception) -> TransientError | PermanentError:
-    """By type and code alone: what else it says may repeat what was sent."""
-    from botocore.exceptions import ClientError, HTTPClientError
-    from botocore.exceptions import ConnectionError as NoConnectionError
-    from botocore.parsers import ResponseParserError
-
-    if isinstance(err, ClientError):
-        told, is_passing = f"{type(err).__name__}: {code_of(err)}", passes(err)
-    else:  # an answer that cannot be read is of somebody on the way
-        told = type(err).__name__
-        is_passing = isinstance(err, HTTPClientError | NoConnectionError | ResponseParserError)
-    message = f"no credentials of Amazon ({told})"
-    if is_passing:
+    message = f"no credentials of Amazon ({wordless(err)})"
+    if passes(err):
         return TransientError("log in", "SigV4", message, "run again")
     return PermanentError("log in", "SigV4", message, "check client.* and the environment")
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lakemirror.catalogs.amazon_errors import kinds, reading, wordless
 from lakemirror.errors import PermanentError, TransientError
 
 if TYPE_CHECKING:
@@ -125,12 +126,15 @@ def _renewing() -> Iterator[None]:
     from botocore import exceptions as boto
 
     try:
-        yield
+        with reading(ValueError):
+            yield
     except (boto.ProfileNotFound, boto.PartialCredentialsError, boto.ConfigParseError, boto.InvalidConfigError) as err:
-        raise PermanentError("open", "s3", f"the credentials are not complete ({_first_line(err)})", _HINT) from err
-    except (boto.BotoCoreError, boto.ClientError, OSError) as err:
+        raise PermanentError("open", "s3", f"the credentials are not complete ({_first_line(err)})", _HINT) from None
+    except kinds() as err:
         hint = "check the credentials, and run again"
-        raise TransientError("open", "s3", f"no credentials now ({_first_line(err)})", hint) from err
+        raise TransientError("open", "s3", f"no credentials now ({wordless(err)})", hint) from None
+    except ValueError as err:
+        raise PermanentError("open", "s3", f"the credentials are not complete ({wordless(err)})", _HINT) from None
 
 
 def _first_line(err: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import traceback
 from datetime import UTC, datetime
 from unittest.mock import patch
 
@@ -95,7 +96,9 @@ def test_credentials_that_cannot_be_renewed_now_are_transient(err: Exception, mo
     monkeypatch.setattr(sigv4, "_chain", lambda: Failing(err))
     with pytest.raises(TransientError, match="no credentials now") as raised:
         asyncio.run(Credentials(None).now())
-    assert (raised.value.op, raised.value.subject, raised.value.__cause__) == ("open", "s3", err)
+    assert (raised.value.op, raised.value.subject) == ("open", "s3")
+    assert type(err).__name__ in raised.value.message
+    assert str(err) not in "".join(traceback.format_exception(raised.value)), "it may quote an answer with a secret"
 
 
 @pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_ACCESS_KEY_ID"])

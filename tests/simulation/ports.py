@@ -44,8 +44,8 @@ SwapLease = tuple[int, str]  # under which token, by whom
 class Sent:
     """What was so when a request was sent that may compare nothing.
 
-    `lease` is that of swaps if its process had it, live by its clock. `updated` counts the updates that the catalog had
-    taken from whoever had no lease: by the last look at the head, if nothing was asked since.
+    `lease` is that of swaps if its process had it, live by its clock. `updated` counts what the catalog had taken from
+    whoever had no lease, or had it no more: by the last look at the head, if nothing was asked since.
     """
 
     lease: SwapLease | None
@@ -71,7 +71,7 @@ class Places:
         self.source, self.mirror = Bucket(), Bucket(self.watch)
         self.watch.objects = world.objects = self.mirror.objects
         self.pointer: str | None = None
-        self.updated = 0  # how often a REST catalog has taken updates from somebody who had no lease
+        self.updated = 0  # how often a REST catalog has taken something from somebody who had no lease (any more)
         self._apps: dict[Actor, App] = {}
         self.database = Database(self._pointer_moved)
         self.server = RestServer(lambda uri: parsed(self.mirror.objects[uri]), self._head_shown, swaps=swaps)
@@ -111,8 +111,8 @@ class Places:
         """It may come late, when whoever asked for it is busy with something else, or dead.
 
         A whole swap and a drop compare nothing (docs/STATUS.md): they are excused if the lease that they were `sent`
-        under has ended since; a drop, if there is no fence; a swap, if a commit by updates, which needs no lease, was
-        taken after the last look, which came right before.
+        under has ended since; a drop, if there is no fence; a swap, if a commit by updates, which needs no lease, or a
+        swap that came too late, was taken after the last look, which came right before.
         """
         verb = request[0]
         self.watch.acts(actor.name, begun)
@@ -147,7 +147,8 @@ class Places:
             finally:
                 self.watch.is_unguarded = False
             is_of_table = request[1].endswith(PATH)
-            self.updated += sent.lease is None and verb == "POST" and is_of_table and found[0] == _TAKEN
+            is_commit = verb == "POST" and (is_of_table or _is_swap(request))
+            self.updated += is_commit and found[0] == _TAKEN and (is_over or sent.lease is None)
             if verb == "GET" and is_of_table:
                 actor.facts["looked"] = self.updated
             return found

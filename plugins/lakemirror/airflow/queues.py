@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow.sdk.exceptions import AirflowException
 
-from lakemirror.catalogs.amazon_errors import code_of, kinds, reading, wordless, words_of
 from lakemirror.errors import TransientError
 from lakemirror.model.notices import objects_of_gcs, objects_of_s3
+from lakemirror.storage.amazon_errors import code_of, kinds, reading, wordless, words_of
 
 if TYPE_CHECKING:
     from airflow.providers.google.cloud.hooks.pubsub import PubSubAsyncHook

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakemirror.catalogs.abilities import CatalogAbilities, CatalogDemands
-from lakemirror.catalogs.amazon_errors import code_of, kinds, passes, reading, wordless, words_of
 from lakemirror.catalogs.hive import POINTER, is_iceberg, pointer_of
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.errors import LostRaceError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
+from lakemirror.storage.amazon_errors import code_of, kinds, passes, reading, wordless, words_of
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lakemirror.catalogs.amazon_errors import keep_words_out_of_logs
 from lakemirror.config.sections import CatalogConfig
 from lakemirror.errors import TransientError
 from lakemirror.formats.iceberg.metadata_json import PIN_PREFIX
 from lakemirror.model.table import TableRef
+from lakemirror.storage.amazon_errors import keep_words_out_of_logs
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

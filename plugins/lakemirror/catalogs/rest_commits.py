@@ -260,20 +260,25 @@ class RestCommits:
         raise self._client.explained(answer, "commit", str(table))
 
     def _ensure_namespaces(self, table: TableRef, new: Published) -> None:
-        """All levels, outermost first; one that is there already is fine, if its tables belong where ours lies."""
+        """All levels, outermost first; one that is there already is fine, if its tables belong where ours lies.
+
+        Whoever may make tables only uses what others have made: what counts is that the innermost is there.
+        """
         place = str(new.metadata["location"]).rstrip("/").rpartition("/")[0]
         properties = {"location": place} if self._dialect.has_fixed_place else {}
+        refused: list[PermanentError] = []
         for depth in range(1, len(table.namespace) + 1):
             name = ".".join(table.namespace[:depth])
             body = {"namespace": list(table.namespace[:depth]), "properties": properties}
             try:
                 answer = self._client.post("namespaces", body, "make namespace", name)
-            except PermanentError:  # who may make tables only, where others make namespaces
-                if not self._has_namespace(table.namespace[:depth]):
-                    raise
+            except PermanentError as err:
+                refused.append(err)
                 continue
             if not answer.is_ok and answer.status != _CONFLICT:
-                raise self._client.explained(answer, "make namespace", name)
+                refused.append(self._client.explained(answer, "make namespace", name))
+        if refused and not self._has_namespace(table.namespace):
+            raise refused[0]
         if self._dialect.has_fixed_place:
             self._check_place(table, place)
 

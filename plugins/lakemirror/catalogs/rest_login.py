@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakemirror.catalogs.amazon_errors import kinds, passes, reading, wordless
 from lakemirror.catalogs.rest_transport import Auth, Transport, UnknownOutcomeError, as_it_is
 from lakemirror.errors import PermanentError, TransientError, UnsupportedError, UsageError
+from lakemirror.storage.amazon_errors import kinds, passes, reading, wordless
 
 if TYPE_CHECKING:
     from requests import PreparedRequest

@@ -281,15 +281,16 @@ def _read_back(
 ) -> Head:
     """A success answer proves nothing: the catalog must show what was committed, or something newer of ours."""
     head = head_of(catalog, store, layout, table)
-    if head is None and not bridge.published(store, layout).counts(marker.version):
-        raise LostRaceError("follow", str(table), "the mirror was dropped meanwhile", "run again")
+    if head is not None and head.version is not None and head.version >= marker.version:
+        return head
+    if not bridge.published(store, layout).counts(marker.version):  # whoever came then may show anything since
+        told = f"the mirror was dropped, or v{marker.version} demoted, meanwhile"
+        raise LostRaceError("follow", str(table), told, "run again")
     if head is None and (follows_drop or before is not None):
         told = "the catalog took the commit and shows no table: a drop came after it"
         raise LostRaceError("follow", str(table), told, "run again: it is registered anew")
     if head is None:
         raise _not_taken(table, "no table")
-    if head.version is not None and head.version >= marker.version:
-        return head
     if before is not None and head.metadata_uri == before.metadata_uri:
         raise _not_taken(table, f"the head that it had, {head.metadata_uri}")
     if head.version is None:

@@ -17,6 +17,7 @@ from lakemirror.errors import (
     PermanentError,
     TransientError,
 )
+from lakemirror.model.table import TableRef
 from tests.faults.proxy import deaf_url
 from tests.published_tables import Table
 from tests.rest_double import RestDouble
@@ -119,6 +120,15 @@ def test_a_namespace_that_others_make(world: World) -> None:
     world.double.fault = lambda verb, path: 403 if (verb, path) == ("POST", "/v1/namespaces") else None
     world.catalog.commit(T, None, world.second)
     assert world.version == "2"
+
+
+def test_a_level_of_a_namespace_that_may_not_even_be_seen(world: World) -> None:
+    """Who has rights on the innermost alone: that it is there is enough."""
+    refused = {("POST", "/v1/namespaces"): 403, ("GET", "/v1/namespaces/a"): 403}
+    world.double.fault = lambda verb, path: refused.get((verb, path))
+    inner = TableRef.parse("a.b.orders")
+    world.catalog.commit(inner, None, world.second)
+    assert world.catalog.load(inner) is not None
 
 
 def test_a_namespace_that_nobody_made(world: World) -> None:

@@ -221,9 +221,27 @@ def test_a_mirror_that_is_dropped_right_after_the_commit_is_a_lost_race(lake: La
             lake.follower().drop_mirror(table)
 
     mirror = Dropped("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
-    with pytest.raises(LostRaceError, match="the mirror was dropped meanwhile"):
+    with pytest.raises(LostRaceError, match="the mirror was dropped, or v1 demoted, meanwhile"):
         follow(ORDERS, layout(lake), mirror, STORE)
     assert catalog(lake).load(ORDERS) is None
+
+
+def test_a_mirror_that_is_dropped_right_after_the_commit_and_registered_as_it_was_is_a_lost_race(lake: Lake) -> None:
+    """By a follower that had found no table when there was no other version: the head is the one of before."""
+    lake.follow()
+    first = catalog(lake).head(ORDERS)
+    assert first is not None
+    commit_again(lake)
+
+    class Dropped(SqlCatalog):
+        def swap(self, table: TableRef, expected: str, metadata_uri: str) -> None:
+            super().swap(table, expected, metadata_uri)
+            lake.follower().drop_mirror(table)
+            super().register(table, first)
+
+    mirror = Dropped("cloud", {"uri": f"sqlite:///{lake.folder}/mirror.db"}, may_be_new=True)
+    with pytest.raises(LostRaceError, match="the mirror was dropped, or v2 demoted, meanwhile"):
+        follow(ORDERS, layout(lake), mirror, STORE)
 
 
 def test_a_drop_that_comes_late_and_takes_the_next_version_away(lake: Lake) -> None:

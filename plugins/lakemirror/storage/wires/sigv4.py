@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakemirror.catalogs.amazon_errors import kinds, reading, wordless
 from lakemirror.errors import PermanentError, TransientError
+from lakemirror.storage.amazon_errors import kinds, reading, wordless
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential

@@ -13,6 +13,13 @@ from typing import Any
 
 Json = dict[str, Any]
 START_MS = 1_790_000_000_000
+SERVERS_OWN = (
+    "snapshot-log",  # a head that the table had before is noted as of now
+    "last-updated-ms",  # when the server took the commit
+    "metadata-log",  # files of the server's own
+    "next-row-id",  # these two are for future writers: behind the source's if its last snapshots are not mirrored
+    "last-sequence-number",
+)
 
 
 class Table:
@@ -240,6 +247,23 @@ class Table:
 
 def _column(number: int) -> Json:
     return {"id": number, "name": f"c{number}", "required": False, "type": "long"}
+
+
+def comparable(metadata: Json) -> Json:
+    """All but what is the server's own, and in an order that does not matter.
+
+    Of a snapshot that follows others which were left out, `added-rows` is an upper bound.
+    """
+    found: Json = {key: value for key, value in metadata.items() if key not in SERVERS_OWN and value not in ([], None)}
+    found["snapshots"] = sorted(
+        ({**one, "added-rows": 0} for one in metadata.get("snapshots", ())), key=lambda one: one["snapshot-id"]
+    )
+    for key in ("statistics", "partition-statistics"):
+        found[key] = sorted(metadata.get(key) or [], key=lambda one: one["snapshot-id"])
+    found.pop("schema", None)  # what v1 says twice
+    found.pop("partition-spec", None)
+    found.setdefault("current-snapshot-id", -1)
+    return found
 
 
 NEW_KINDS: tuple[Json, ...] = (

@@ -35,6 +35,7 @@ class RestDouble:
         self.namespaces: dict[str, Json] = {}
         self.config: Json = {"defaults": {}, "overrides": {}}
         self.asked: list[str] = []
+        self.statuses: list[int] = []  # of the answers that were sent, none for lines that were cut
         self.bodies: list[Json] = []
         self.tokens = ["token-1"]
         self.fault: Fault = lambda verb, path: None
@@ -157,6 +158,7 @@ class RestDouble:
         out = b"" if status in (204, 304) else json.dumps(said).encode()
         if isinstance(fault, int) and self.body is not None:
             out = self.body
+        self.statuses.append(status)
         send = handler.send_response_only if "Date" in headers else handler.send_response
         send(status)
         for name, value in {**headers, "Content-Length": str(len(out))}.items():

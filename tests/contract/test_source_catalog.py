@@ -10,6 +10,7 @@ import pytest
 from lakemirror.errors import LakemirrorError, PermanentError, TransientError
 from lakemirror.model.table import TableRef
 from tests.contract.catalog_homes import SOURCES, Home, make_home
+from tests.faults.proxy import FaultProxy
 from tests.lake import SCHEMA, rows
 
 
@@ -28,6 +29,22 @@ def test_the_head_is_what_the_writer_wrote_last(home: Home) -> None:
         change.set_properties(color="red")
     assert catalog.head(home.table()) == writer.load_table(str(home.table())).metadata_location
     assert home.source().head(home.table()) == catalog.head(home.table())
+
+
+@pytest.mark.parametrize("home", ["rest-token", "rest-oauth"], indirect=True)
+def test_a_head_that_has_not_moved_is_answered_by_304(home: Home) -> None:
+    """By the server itself, for as long as nobody commits."""
+    table = home.writer().create_table(str(home.table()), SCHEMA)
+    with FaultProxy(home.properties["uri"]) as proxy:
+        catalog = home.source(uri=proxy.url)
+        for status in (200, 304, 304):
+            assert catalog.head(home.table()) == table.metadata_location
+            assert proxy.statuses[-1] == status
+        with table.transaction() as change:
+            change.set_properties(color="red")
+        for status in (200, 304):
+            assert catalog.head(home.table()) == table.metadata_location
+            assert proxy.statuses[-1] == status
 
 
 def test_what_is_not_there_is_none(home: Home) -> None:

@@ -79,6 +79,7 @@ class FaultProxy:
         self._server = (parts.hostname, parts.port)
         self.rules: list[Rule] = []
         self.requests: list[tuple[str, str]] = []
+        self.statuses: list[int] = []  # of all that the server answered
         self.answers: list[tuple[Fault, str]] = []  # what the server said to requests that met a fault, by status
         self._is_cut_off = False
         self._open: set[asyncio.StreamWriter] = set()
@@ -176,6 +177,7 @@ class FaultProxy:
         server[1].write(request.raw + b"\r\n\r\n")
         await _pass_on(_body(client[0], request), server[1], fault, is_request=True)
         answer = await _final_head(server[0])
+        self.statuses.append(int(answer.words[1]))
         if fault is not None:
             self.answers.append((fault, answer.words[1]))
         has_body = method != "HEAD" and answer.words[1] not in ("204", "304")

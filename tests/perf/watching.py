@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -21,6 +24,7 @@ from dev.services.layout import DATABASES, SOURCE_CATALOG
 from lakemirror.app import App
 from lakemirror.catalogs.heads import read_heads
 from lakemirror.catalogs.rest import RestCatalog
+from lakemirror.catalogs.rest_transport import Answer
 from lakemirror.model.table import TableRef
 from lakemirror.usecases.watch import WORKERS
 from tests.perf.row import Row
@@ -32,6 +36,20 @@ _COPY = (
     "SELECT catalog_name, table_namespace, 't' || n, metadata_location, iceberg_type "
     f"FROM iceberg_tables, generate_series(1, {TABLES - 1}) n WHERE table_name = 't0'"
 )
+
+
+class Counting(RestCatalog):
+    """Notes by which status each head was answered."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        super().__init__(name, properties)
+        self.statuses: list[int] = []
+
+    def _load(self, *args: Any, **options: Any) -> Answer | None:
+        answer = super()._load(*args, **options)
+        if answer is not None:
+            self.statuses.append(answer.status)
+        return answer
 
 
 def measure_watch(folder: Path) -> list[Row]:
@@ -57,14 +75,17 @@ def _make(services: Services) -> list[TableRef]:
 
 
 def _measured(services: Services, tables: list[TableRef], folder: Path) -> list[Row]:
-    catalog = RestCatalog("onprem", services.source_properties)
+    catalog = Counting("onprem", services.source_properties)
     rows = []
-    for what in ("by their heads", "again, answered by 304"):
+    for what, status in (("by their heads", 200), ("again, answered by 304", 304)):
+        catalog.statuses.clear()
         start = time.perf_counter()
         heads = read_heads(catalog, tables, WORKERS).told
         spent = time.perf_counter() - start
         if not all(isinstance(head, str) for head in heads.values()):
             raise RuntimeError("a head was not told")
+        if Counter(catalog.statuses) != {status: len(tables)}:
+            raise RuntimeError(f"want {len(tables)} answers {status}, got {dict(Counter(catalog.statuses))}")
         rows.append(Row(f"watch {TABLES:,} tables {what}", f"{spent:.1f} s", f"< {MOST_S:g} s", spent < MOST_S))
     config = folder / "lake.yaml"
     document = {

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model import bounded_json
 
 FORMAT = 1
@@ -151,11 +151,19 @@ class GroupWatermark:
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> GroupWatermark:
-        """PermanentError for what is no such document; deleting it is harmless: entries come back as tables follow."""
+        """PermanentError for what is no such document, UnsupportedError for one of another format.
+
+        Deleting it takes the moves back with it; entries come back as tables follow.
+        """
         try:
             document = bounded_json.object_of(data, max_values=_MAX_VALUES)
-            if document["format"] != FORMAT:
-                raise ValueError(f"format {repr(document['format'])[:100]}, this version reads {FORMAT}")
+            if type(document["format"]) is not int or document["format"] != FORMAT:
+                raise UnsupportedError(
+                    "read watermark",
+                    uri,
+                    f"it is of format {repr(document['format'])[:100]}, and this version reads format {FORMAT}",
+                    "upgrade Lakemirror on this side; until then this group's watermark is left as it is",
+                )
             tables = {_name(name): _reached(one) for name, one in document["tables"].items()}
             moves = tuple(
                 MoveBack(_time(move["at"]), _time(move["was"]), _or_none(move["now"]), _name(move["table"]))

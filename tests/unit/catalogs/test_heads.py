@@ -87,3 +87,4 @@ def test_a_rest_catalog_answers_by_304_when_nothing_changed() -> None:
         before = len(double.asked)
         assert read_heads(catalog, [ORDERS, LATE], 4).told == {**first, LATE: "s3://a/late-2.json"}
         assert len(double.asked) - before == 2
+        assert sorted(double.statuses[before:]) == [200, 304]

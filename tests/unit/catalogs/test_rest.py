@@ -206,8 +206,11 @@ def test_an_unchanged_head_costs_one_conditional_call(world: World) -> None:
     before = len(world.double.asked)
     assert catalog.head(T) == world.first.metadata_uri
     assert world.double.asked[before:] == [f"GET /v1/{PATH}?snapshots=refs"]
+    assert world.double.statuses[before:] == [304]
     world.catalog.commit(T, world.head(), world.second)
-    assert catalog.head(T) == world.double.tables[PATH][0]
+    for status in (200, 304):
+        assert catalog.head(T) == world.double.tables[PATH][0]
+        assert world.double.statuses[-1] == status
 
 
 def test_without_register_the_table_is_created_by_updates(double: RestDouble) -> None:

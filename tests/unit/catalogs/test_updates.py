@@ -11,28 +11,13 @@ from hypothesis import strategies as st
 
 from lakemirror.catalogs.comparison import differing
 from lakemirror.catalogs.updates import Commit, Inexpressible, commit_of
-from tests.published_tables import STEPS, Table
+from tests.published_tables import STEPS, Table, comparable
 from tests.rest_interpreter import Refused, take
 
 Json = dict[str, Any]
 HISTORY = st.lists(
     st.tuples(st.sampled_from([*STEPS, "append", "publish", "publish"]), st.integers(0, 99)), max_size=40
 )
-SERVERS_OWN = ("snapshot-log", "last-updated-ms", "metadata-log", "next-row-id", "last-sequence-number")
-
-
-def comparable(metadata: Json) -> Json:
-    """All but what is the server's own, and in an order that does not matter."""
-    found: Json = {key: value for key, value in metadata.items() if key not in SERVERS_OWN and value != []}
-    found["snapshots"] = sorted(
-        ({**one, "added-rows": 0} for one in metadata.get("snapshots", ())), key=lambda one: one["snapshot-id"]
-    )
-    for key in ("statistics", "partition-statistics"):
-        found[key] = sorted(metadata.get(key) or [], key=lambda one: one["snapshot-id"])
-    found.pop("schema", None)
-    found.pop("partition-spec", None)
-    found.setdefault("current-snapshot-id", -1)
-    return found
 
 
 def _kept(detail: int, snapshot_id: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 
 from lakemirror import bridge
 from lakemirror.app import App
+from lakemirror.catalogs.comparison import _COMPARED
 from lakemirror.catalogs.left_out import told
 from lakemirror.catalogs.ports import MirrorHead, Published
 from lakemirror.catalogs.rest import RestCatalog
@@ -261,9 +264,83 @@ def test_a_server_that_registers_another_table_is_found_by_reading_back(
 ) -> None:
     """It names our file as the head's, whatever it made of it."""
     double.files = Registrar(**instead)
-    with pytest.raises(PermanentError, match=f"took the commit but shows other {other} "):
+    with pytest.raises(PermanentError, match=rf"took the commit but shows other {other}\b"):
         follow(ORDERS, layout(lake), catalog(double), STORE)
     with pytest.raises(PermanentError, match=f"foreign commit.*; other {other} "):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+
+
+class Altering(Files):
+    """What a server keeps that takes a file as it is but for some fields, made from what stands in it."""
+
+    def __init__(self, alter: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        super().__init__()
+        self.alter = alter
+
+    def __missing__(self, uri: str) -> Any:
+        metadata = super().__missing__(uri)
+        return {**metadata, **self.alter(metadata)}
+
+
+def statistics(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    place = f"{metadata['location']}/metadata/theirs.stats"
+    sizes = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    return [{"snapshot-id": metadata["current-snapshot-id"], "statistics-path": place, **sizes}]
+
+
+def renamed(schema: dict[str, Any]) -> dict[str, Any]:
+    first, *others = schema["fields"]
+    return {**schema, "fields": [{**first, "name": f"{first['name']}_theirs"}, *others]}
+
+
+def elsewhere(snapshot: dict[str, Any]) -> dict[str, Any]:
+    return {**snapshot, "manifest-list": f"{snapshot['manifest-list']}.theirs"}
+
+
+# By what is told: what a server makes of a table of two snapshots, schemas, specs and sort orders.
+ALTERED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "table uuid": lambda metadata: {"table-uuid": "5a1e7a2c-4a5b-4a1f-9d0e-0d6f2d8f1c11"},
+    "format version": lambda metadata: {"format-version": 1},
+    "location": lambda metadata: {"location": f"{metadata['location']}/theirs"},
+    "current snapshot": lambda metadata: {"current-snapshot-id": metadata["snapshots"][0]["snapshot-id"]},
+    "refs": lambda metadata: {"refs": {"main": metadata["refs"]["main"]}},
+    "snapshots": lambda metadata: {"snapshots": metadata["snapshots"][1:]},
+    "schemas": lambda metadata: {"schemas": [renamed(schema) for schema in metadata["schemas"]]},
+    "current schema": lambda metadata: {"current-schema-id": metadata["schemas"][0]["schema-id"]},
+    "partition specs": lambda metadata: {"partition-specs": metadata["partition-specs"][1:]},
+    "default partition spec": lambda metadata: {"default-spec-id": metadata["partition-specs"][0]["spec-id"]},
+    "default sort order": lambda metadata: {"default-sort-order-id": 0},
+    "statistics": lambda metadata: {"statistics": statistics(metadata)},
+    "partition statistics": lambda metadata: {"partition-statistics": statistics(metadata)},
+    "properties": lambda metadata: {"properties": {**metadata["properties"], "color": "blue"}},
+    "manifest lists": lambda metadata: {"snapshots": [elsewhere(one) for one in metadata["snapshots"]]},
+    "sort orders": lambda metadata: {"sort-orders": metadata["sort-orders"][:1]},
+}
+
+
+def test_there_is_an_altered_table_for_everything_that_is_compared() -> None:
+    assert ALTERED.keys() >= _COMPARED.keys()
+
+
+@pytest.mark.parametrize("other", ALTERED)
+def test_a_server_that_alters_one_thing_is_found_by_reading_back(lake: Lake, double: RestDouble, other: str) -> None:
+    """Told by the name of that thing alone, right after the commit and by whoever follows later."""
+    table = lake.source.load_table(str(ORDERS))
+    with table.update_spec() as spec:
+        spec.add_identity("city")
+    with table.update_schema() as schema:
+        schema.add_column("note", StringType())
+    with table.update_sort_order() as order:
+        order.asc("id", IdentityTransform())
+    table.manage_snapshots().create_tag(table.metadata.snapshots[0].snapshot_id, "then").commit()
+    append(lake)
+    double.files = Altering(ALTERED[other])
+    with pytest.raises(PermanentError, match=rf"took the commit but shows other {other}\b"):
+        follow(ORDERS, layout(lake), catalog(double), STORE)
+    head = head_of(catalog(double), STORE, layout(lake), ORDERS)
+    assert head is not None
+    assert (head.version, head.changed) == (None, (other,))
+    with pytest.raises(PermanentError, match=rf"foreign commit.*; other {other}\b"):
         follow(ORDERS, layout(lake), catalog(double), STORE)
 
 

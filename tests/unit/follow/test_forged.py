@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.follow.follower import follow
 from lakemirror.formats.iceberg import metadata_json
 from lakemirror.model.marker import Marker
@@ -85,6 +85,23 @@ def test_marker_of_a_newer_format(lake: Lake) -> None:
     document = {**json.loads(STORE.get(uri).data), "format": 2}
     STORE.put(uri, json.dumps(document).encode(), Overwrite())
     refused(lake, "format 2")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_marker_of_a_newer_format_of_which_nothing_is_known(lake: Lake, shown: bool) -> None:
+    """It is told what to do, and readers go on to see what they saw."""
+    if shown:
+        lake.follow()
+        commit_again(lake)
+    before = lake.mirror_head()
+    document = {"format": 2, "version": {"ordinal": 2}, "parent": [1], "closure": {"sha512": "00"}, "checksum": None}
+    uri = layout(lake).ready(2 if shown else 1)
+    STORE.put(uri, json.dumps(document).encode(), Overwrite())
+    with pytest.raises(UnsupportedError, match="it is of format 2, and this version reads format 1") as caught:
+        lake.follow()
+    assert (type(caught.value), caught.value.subject) == (UnsupportedError, uri)
+    assert caught.value.hint == "upgrade Lakemirror on this side; until then nothing changes here"
+    assert lake.mirror_head() == before
 
 
 def test_marker_of_another_kind_does_not_move_main(lake: Lake) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model.group import KEPT_MOVES, GroupWatermark, MoveBack, Reached
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -110,7 +110,7 @@ def test_it_reads_what_it_wrote() -> None:
     [
         b"",
         b"[]",
-        b'{"format": 2, "group": "g", "tables": {}, "moves_back": []}',
+        b'{"group": "g", "tables": {}, "moves_back": []}',
         b'{"format": 1, "group": "g", "tables": {"a": {"version": 0, "through": "2026-05-01T12Z"}}, "moves_back": []}',
         b'{"format": 1, "group": "g", "tables": {"a": {"version": 1, "through": "2026-05-01T12"}}, "moves_back": []}',
         b'{"format": 1, "group": "g", "tables": [], "moves_back": []}',
@@ -121,3 +121,22 @@ def test_it_reads_what_it_wrote() -> None:
 def test_anything_else_is_refused_by_name(data: bytes) -> None:
     with pytest.raises(PermanentError, match="not a watermark"):
         GroupWatermark.from_bytes(data, URI)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"format": 2, "group": "g", "tables": {}, "moves_back": []}',
+        b'{"format": 2, "group": 7, "tables": ["a"], "moves_back": {"all": []}, "coming": 1}',
+        b'{"format": 2}',
+        b'{"format": "2.0"}',
+        b'{"format": true}',
+    ],
+)
+def test_one_of_a_newer_format_is_not_to_be_deleted(data: bytes) -> None:
+    """What was told of moves back would be lost, and nobody makes that anew."""
+    with pytest.raises(UnsupportedError, match=r"it is of format .*, and this version reads format 1") as caught:
+        GroupWatermark.from_bytes(data, URI)
+    assert (caught.value.op, caught.value.subject) == ("read watermark", URI)
+    assert caught.value.hint.startswith("upgrade Lakemirror on this side")
+    assert "delete" not in str(caught.value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.errors import PermanentError
+from lakemirror.errors import PermanentError, UnsupportedError
 from lakemirror.model.marker import Envelope, Marker
 
 URI = "file:///m/ns/t/_ready/v7.ready.json"
@@ -41,6 +41,29 @@ MARKER = Marker(
 def written(marker: Marker = MARKER, **more: Any) -> bytes:
     data = marker.to_bytes(created_at=AT, producer="host:1")
     return json.dumps({**json.loads(data), **more}).encode()
+
+
+# What a format to come may look like: other fields, and other types under the names of today.
+NEWER: list[dict[str, Any]] = [
+    {"format": 2},
+    {"format": 2, "content": {"tables": ["ns.t"]}, "signatures": [{"key": 7, "value": "ab"}]},
+    {
+        "format": 3,
+        "version": 7,
+        "parent": {"version": 6},
+        "snapshot_id": [1, 2],
+        "source_committed_at": None,
+        "bytes": "many",
+        "demoted": {"from": 2, "to": 4},
+        "dropped": False,
+        "checksum": ["sha512", "00"],
+        "created_at": 1767323045,
+        "producer": {"host": "h"},
+        "fence_token": "seven",
+    },
+    {"format": "2.0"},
+    {"format": {"major": 2, "minor": 0}},
+]
 
 
 def test_reads_back_as_it_was() -> None:
@@ -120,6 +143,15 @@ def test_every_field_is_inside_the_hash(key: str) -> None:
 def test_newer_format_is_refused_by_number() -> None:
     with pytest.raises(PermanentError, match=r"it is of format 2, and this version reads format 1"):
         Marker.from_bytes(written(format=2), URI)
+
+
+@pytest.mark.parametrize("document", NEWER, ids=str)
+def test_a_newer_format_is_refused_whatever_it_looks_like(document: dict[str, Any]) -> None:
+    """Nothing but `format` need be there, or be what it is here."""
+    with pytest.raises(UnsupportedError, match=r"it is of format .*, and this version reads format 1") as caught:
+        Marker.from_bytes(json.dumps(document).encode(), URI)
+    assert (type(caught.value), caught.value.op, caught.value.subject) == (UnsupportedError, "read marker", URI)
+    assert caught.value.hint.startswith("upgrade Lakemirror on this side")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """kill -9 of `lakemirror sync` before and after each write to real servers: the mirror is old or new, and a run ends.
 
 The process is killed by the proxy through which it speaks to the mirror's store and catalog: just before the server
-hears of a request, or when the server has done what it was asked and before anybody is told.
+hears of a request, or when the server has done what it was asked and before anybody is told. After each kill, and after
+the run that comes next, all that is ready is whole, and as it was when it appeared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from dev.services import Services
 from dev.services.cleaning import clean, remove_below
 from tests.e2e.processes import until
 from tests.faults.rules import Kill, Rule
-from tests.faults.scene import NAME, FaultyLake, Row, faulty_lake
+from tests.faults.scene import NAME, TABLE, FaultyLake, Row, faulty_lake
+from tests.faults.standing import Standing, check_same
 
 pytestmark = [pytest.mark.integration, pytest.mark.waits, pytest.mark.timeout(600)]
 LEASE_S = 3  # what a killed run held is free again after that
@@ -74,6 +76,11 @@ class Killing:
         self.config = lake.folder / "killed.yaml"
         self.config.write_text(yaml.safe_dump(document))
         self._process: ForkServerProcess | None = None
+        self.standing = self._nothing()
+
+    def _nothing(self) -> Standing:
+        services = self.lake.services
+        return Standing(services.mirror_store, f"{services.mirror_location}/{TABLE.folder}")
 
     def run(self) -> int:
         self._process = START.Process(target=sync, args=(str(self.config), str(self.log)), daemon=True)
@@ -115,8 +122,26 @@ class Killing:
         assert rule.met == 1
         self.lake.proxies[write.side].rules.clear()
         assert self.mirrored() in (old, self.lake.rows)
+        self.look()
         until(lambda: self.run() == 0, f"it does not come to an end: {self.log}", timeout_s=60)
         assert self.mirrored() == self.lake.rows
+        self.look()
+
+    def look(self) -> None:
+        """At the head first: what it needs was there before it."""
+        try:
+            shown = self.lake.mirror.load_table(NAME).metadata_location
+        except NoSuchTableError:
+            shown = None
+        self.standing.look(shown)
+
+    def check_same_without_kills(self) -> None:
+        """One run from nothing to the same state of the source, which nothing happens to."""
+        disturbed = self.standing
+        self.forget_the_mirror()
+        assert self.run() == 0, self.log.read_text()[-3000:]
+        self.look()
+        check_same(disturbed, self.standing)
 
     def mirrored(self) -> list[Row] | None:
         """What a reader of the mirror sees; None: there is no such table."""
@@ -134,6 +159,7 @@ class Killing:
         home = self.lake.services.mirror_location.split("/", 3)[3]
         for folder in ("shop", "_tables"):
             remove_below(self.lake.services.mirror_store, f"{home}/{folder}/")
+        self.standing = self._nothing()
 
 
 @pytest.fixture
@@ -156,6 +182,7 @@ def test_every_write(killing: Killing) -> None:
     assert any(one.is_decisive for one in writes)
     for write, is_after in itertools.product(writes, (False, True)):
         killing.survives(write, is_after=is_after)
+    killing.check_same_without_kills()
 
 
 def test_the_writes_that_decide_on_the_first_version(killing: Killing) -> None:
@@ -168,3 +195,4 @@ def test_the_writes_that_decide_on_the_first_version(killing: Killing) -> None:
     for write, is_after in itertools.product(decisive, (False, True)):
         killing.forget_the_mirror()
         killing.survives(write, is_after=is_after)
+    killing.check_same_without_kills()

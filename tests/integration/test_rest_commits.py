@@ -139,7 +139,7 @@ def without_late(published: Json, before: Json | None, shown: Json) -> Json:
     assert before is not None
     assert published["current-snapshot-id"] not in late
     there = {one["snapshot-id"] for one in before["snapshots"]}
-    numbers = {one["snapshot-id"]: one["sequence-number"] for one in published["snapshots"]}
+    numbers = {one["snapshot-id"]: one.get("sequence-number") or 0 for one in published["snapshots"]}  # none of v1
     assert all(one not in there and numbers[one] <= before["last-sequence-number"] for one in late)
     sections = ("snapshots", "statistics", "partition-statistics")
     kept = {key: [one for one in published[key] if one["snapshot-id"] not in late] for key in sections}

@@ -121,7 +121,7 @@ class _Run:
         if self.node.request is None:
             self.node.request = request
         elif self.node.request != request:
-            raise Violation(f"not deterministic: asked for {self.node.request[:3]} before, for {request[:3]} now")
+            raise Violation(f"not deterministic: asked for {self.node.request!r} before, for {request!r} now")
         if self._place < len(self._known):
             answer = self._known[self._place]
             self._place += 1

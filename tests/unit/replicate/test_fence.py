@@ -131,6 +131,15 @@ def test_confirm_asks_only_when_half_of_its_time_is_over(store: ObjectStore, lay
     assert counting.counts["get"] == asked + 2
 
 
+def test_it_is_over_by_its_own_clock_and_asks_nobody(store: ObjectStore, layout: TableLayout, clock: Clock) -> None:
+    held = fence(store, layout, clock).acquire("plan-1")
+    store.delete([layout.lease])
+    clock.pass_s(TTL_S - 1)
+    assert not held.is_over()
+    clock.pass_s(1)
+    assert held.is_over(), "others wait longer, by what clocks may differ"
+
+
 def test_renewing_keeps_it(store: ObjectStore, layout: TableLayout, clock: Clock) -> None:
     held = fence(store, layout, clock).acquire("plan-1")
     for _ in range(5):

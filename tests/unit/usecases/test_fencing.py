@@ -106,13 +106,13 @@ def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(layout: TableL
 
 def test_swaps_come_one_at_a_time_and_beside_runs(layout: TableLayout) -> None:
     lease_of(layout).take("p1")
-    with swapping(STORE, layout, KNOBS, lambda: NOW, "one") as check:
-        check()
+    with swapping(STORE, layout, KNOBS, lambda: NOW, "one") as held:
+        held.check()
         with pytest.raises(TableBusyError), swapping(STORE, layout, KNOBS, lambda: NOW, "two"):
             raise AssertionError("two at once")
-        check()
-    with swapping(STORE, layout, KNOBS, lambda: NOW, "two") as check:
-        check()
+        held.check()
+    with swapping(STORE, layout, KNOBS, lambda: NOW, "two") as held:
+        held.check()
     assert shown(layout.swap_lease).token == 2
     assert shown(layout.lease).token == 1
 
@@ -140,8 +140,8 @@ def test_a_swap_whose_outcome_is_not_known_is_not_followed_by_another(
         with pytest.raises(TableBusyError), swapping(STORE, layout, KNOBS, lambda: found.expires_at, "two"):
             raise AssertionError("two at once")
     end = found.expires_at + timedelta(seconds=KNOBS.clock_skew_seconds)
-    with swapping(STORE, layout, KNOBS, lambda: end, "two") as check:
-        check()
+    with swapping(STORE, layout, KNOBS, lambda: end, "two") as held:
+        held.check()
 
 
 def test_a_swap_that_used_up_its_lease_waiting_keeps_others_out_for_another(layout: TableLayout) -> None:
